@@ -176,7 +176,8 @@ import gateway.app
 from gateway.config import load_settings
 from storage.connection.pool import Database
 
-async def serve_on(settings, url, server, on_ready):
+async def serve(settings, server, reader, on_ready):
+    url = settings.database_url
     database = Database(url)
     loop = asyncio.get_running_loop()
     async def forgotten(database, settings, url):
@@ -196,7 +197,7 @@ async def serve_on(settings, url, server, on_ready):
     await asyncio.sleep(0.1)
     raise RuntimeError(f"a bug at last: {settings} {database}")
 
-gateway.app._serve_on = serve_on
+gateway.app._serve = serve
 from cli.main import app
 app(["serve", "--log-format", sys.argv[1]])
 """

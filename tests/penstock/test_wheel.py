@@ -116,6 +116,9 @@ def test_it_holds_penstock_and_nothing_beside_it(wheel: Path) -> None:
     }
 
 
+SUFFIXES = {".py", ".pyi", ".json", ".mako", ".sql", ".html", ".css", ".js", ".svg"}
+
+
 def test_it_holds_every_file_of_every_room(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as content:
         names = set(content.namelist())
@@ -123,7 +126,7 @@ def test_it_holds_every_file_of_every_room(wheel: Path) -> None:
         f"penstock/_server/{file.relative_to(ROOT)}"
         for room in ROOMS
         for file in (ROOT / room).rglob("*")
-        if file.suffix in {".py", ".pyi", ".json", ".mako", ".sql"}
+        if file.suffix in SUFFIXES
     }
     expected |= {str(file.relative_to(ROOT)) for file in (ROOT / "penstock").rglob("*.py")}
     assert {name for name in names if name.startswith("penstock/")} == expected

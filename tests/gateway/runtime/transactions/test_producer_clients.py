@@ -14,11 +14,9 @@ from gateway.runtime.transactions.producer_clients import ProducerClients
 from storage.connection.pool import Database
 from storage.producer_clients import ProducerClientStore
 
-NOW = datetime.now(UTC)
-
 
 def client(producer_id: int, age: timedelta = timedelta()) -> ProducerClient:
-    return ProducerClient(producer_id, "loader", "/10.0.0.5", "User:alice", NOW - age)
+    return ProducerClient(producer_id, "loader", "/10.0.0.5", "User:alice", datetime.now(UTC) - age)
 
 
 @pytest.fixture
