@@ -83,7 +83,7 @@ class StockLoad(Workers):
         self.read: Counter[bytes] = Counter()
         self.sent: list[bytes] = []
         self.received: set[bytes] = set()
-        self._drained = threading.Event()
+        self._all_committed = threading.Event()
         self._add("transactions", self._transact)
         for number in range(2):
             self._add(f"reader {number}", partial(self._read, f"reader {number}"))
@@ -124,6 +124,7 @@ class StockLoad(Workers):
             self.committed += values
             self._done["transactions"] += 1
             number += 1
+        self._all_committed.set()
         source.close()
 
     def _read(self, name: str) -> None:
@@ -137,7 +138,7 @@ class StockLoad(Workers):
             }
         )
         consumer.subscribe([TOPIC])
-        while not self._stop.is_set() or not self._has_read_all():
+        while not self._all_committed.is_set() or not self._has_read_all():
             message = consumer.poll(0.2)
             if message is None:
                 continue
