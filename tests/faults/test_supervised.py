@@ -84,6 +84,7 @@ class StockLoad(Workers):
         self.sent: list[bytes] = []
         self.received: set[bytes] = set()
         self._all_committed = threading.Event()
+        self._all_sent = threading.Event()
         self._add("transactions", self._transact)
         for number in range(2):
             self._add(f"reader {number}", partial(self._read, f"reader {number}"))
@@ -162,6 +163,7 @@ class StockLoad(Workers):
             self._done["pulsar's producer"] += 1
             number += 1
             time.sleep(0.002)
+        self._all_sent.set()
         client.close()
 
     def _receive(self) -> None:
@@ -172,7 +174,7 @@ class StockLoad(Workers):
             consumer_type=pulsar.ConsumerType.Shared,
             initial_position=pulsar.InitialPosition.Earliest,
         )
-        while not self._stop.is_set() or self.received < set(self.sent):
+        while not self._all_sent.is_set() or self.received < set(self.sent):
             try:
                 message = consumer.receive(500)
             except pulsar.Timeout:
