@@ -36,8 +36,11 @@ async def overview(visit: Visit) -> Page:
         for each in await shared.open_transactions.get()
         if visit.may(TOPIC_SHOWN, each.topic) and visit.may_see_transaction(each.transactional_id)
     ]
+    # Its offsets are of all topics: only who may see the cluster is told.
     slowest = [
-        each for each in await shared.slowest_groups.get() if visit.may(GROUP_SHOWN, each.group_id)
+        each
+        for each in await shared.slowest_groups.get()
+        if sees_cluster and visit.may(GROUP_SHOWN, each.group_id)
     ]
     groups = [
         each

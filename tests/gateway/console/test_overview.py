@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.gateway.console.conftest import Site, StartSite
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from tests.gateway.console.conftest import WITHIN_S, Site, StartSite, bearer, grant
 from tests.gateway.console.scene import later, shop
+from tests.gateway.console.transacting import make_topic
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
@@ -43,3 +47,18 @@ def test_it_says_who_is_stuck_and_why(start_site: StartSite, tab: Tab) -> None:
         link = finding.get_by_role("link", name="Look at the transaction")
         assert link.get_attribute("href") == "/transaction?id=payments-7"
         assert tab.get_by_text("Transaction payments-7 of 127.0.0.1 is open for 4 min").is_visible()
+
+
+def test_only_who_may_see_the_cluster_is_told_how_far_a_group_is_behind(guarded: Site) -> None:
+    make_topic(guarded, "unseen")
+    common = {"bootstrap.servers": guarded.bootstrap}
+    producer = Producer(common)
+    producer.produce("unseen", b"x", partition=0)
+    assert producer.flush(WITHIN_S) == 0
+    consumer = Consumer({**common, "group.id": "behind-unseen"})
+    consumer.commit(offsets=[TopicPartition("unseen", 0, 0)], asynchronous=False)
+    consumer.close()
+    grant(guarded, "seer", AclOperation.DESCRIBE, ResourceType.GROUP, "behind-unseen")
+    assert "behind-unseen" in guarded.ask("/groups", headers=bearer("seer"))[2]
+    assert "offsets behind" not in guarded.ask("/", headers=bearer("seer"))[2]
+    assert "offsets behind" in guarded.ask("/", headers=bearer("admin"))[2]
