@@ -270,8 +270,16 @@ async def test_with_the_lease_everything_leaves_memory(
 async def test_a_session_that_has_lapsed_gives_nothing(make: Any) -> None:
     broker = await make(session_timeout_s=1.0)
     partition = await broker.topic()
-    reader = await broker.subscribe(partition)
-    await until(lambda: reader.is_closed)  # nobody sends heartbeats
+
+    async def beat() -> None:
+        while True:
+            await broker.runtime.cluster.heartbeat()
+            await asyncio.sleep(0.1)
+
+    beating = asyncio.create_task(beat())
+    reader = await broker.subscribe(partition)  # may take longer than a session
+    beating.cancel()
+    await until(lambda: reader.is_closed)  # nobody sends heartbeats any more
     await broker.append(partition, 1)
     await asyncio.sleep(0.1)
     assert not reader.given
