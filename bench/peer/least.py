@@ -7,6 +7,10 @@ few statements as it takes. So its figures bound what any Penstock in Python may
 machine; without storing, what anything may that answers these clients from Python. Every topic is
 there once it was created, with its partitions, until the process ends.
 
+Several share a PostgreSQL as workers do: each leads every so-many-th partition, and coordinates as
+many of the transactions. They know nothing of each other but their addresses, so they cost
+what N brokers cost at least that each commit what their own clients send.
+
 Run by `bench --peer-least`, or by hand: `python -m bench.peer.least --listen HOST:PORT --data DIR`.
 """
 
@@ -21,10 +25,13 @@ import signal
 import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
+
+import psycopg
 
 from bench.brokers import Broker, postmaster_of, wait_until_ready
 from bench.processes import ProcessGroup, free_port, stop_process
@@ -41,8 +48,8 @@ from storage.flush.payload import FlushPayload, PayloadWriter
 from storage.schema import SCHEMA, chunk_table_name
 from storage.server.embedded import EmbeddedPostgres
 
-KINDS: Final = ("storing", "answering")
-"""Whether what comes is stored before it is answered."""
+KINDS: Final = ("storing", "answering", "two-storing")
+"""Whether what comes is stored before it is answered; two processes, over one PostgreSQL."""
 
 _SERVES: Final = ("produce/*", "ack/*", "transactions/confluent/*p")
 # The newest ones that name topics by their names; clients take older ones here than of Penstock.
@@ -65,7 +72,8 @@ CREATE TABLE batch (log_id bigint, base_offset bigint, payload_id bigint,
                     PRIMARY KEY (log_id, base_offset));
 CREATE TABLE log (log_id bigint PRIMARY KEY, next_offset bigint) WITH (fillfactor = 50);
 CREATE TABLE txn (producer_id bigint PRIMARY KEY, version bigint) WITH (fillfactor = 50);
-CREATE TABLE member (producer_id bigint, log_id bigint)
+CREATE TABLE member (producer_id bigint, log_id bigint);
+CREATE TABLE topic (name text PRIMARY KEY, partitions integer NOT NULL)
 """
 _STATEMENTS: Mapping[bytes, str] = {
     b"batches": """
@@ -81,6 +89,8 @@ _STATEMENTS: Mapping[bytes, str] = {
         INSERT INTO member SELECT $1::bigint, log_id FROM unnest($2::bigint[]) AS log_id""",
 }
 _BIGINT = struct.Struct(">q")
+_IDS_EACH: Final = 2**40
+"""Of a process, for payload, logs and producers: nothing of one's is another's."""
 
 
 @dataclass(slots=True)
@@ -107,30 +117,31 @@ class _Payload(FlushPayload):
 class Store:
     """What comes while a flush is under way goes with the next."""
 
-    def __init__(self, flushes: HotSession, joins: HotSession, writer: PayloadWriter) -> None:
+    def __init__(
+        self, flushes: HotSession, joins: HotSession, writer: PayloadWriter, first_id: int
+    ) -> None:
         self._flushes = flushes
         self._joins = joins
         self._writer = writer
         self._waiting: list[_Write] = []
         self._flushing: asyncio.Task[None] | None = None
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_id)
         self._next_offsets: dict[int, int] = {}
 
     @classmethod
-    async def open(cls, server: EmbeddedPostgres) -> Store:
-        """In a new database."""
+    async def open(cls, server: EmbeddedPostgres, number: int) -> Store:
+        """number: of the process."""
         sessions: list[HotSession] = []
         for _ in range(2):
             connection = await HotConnection.connect(server.url, autocommit=True, **HOT_SESSION)
-            if not sessions:
-                await connection.execute(_TABLES)
             sessions.append(HotSession(connection))
             await sessions[-1].prepare_all(_STATEMENTS)
         flushes, joins = sessions
         await joins.execute(b"SET synchronous_commit = off")
-        writer = PayloadWriter(flushes, Handover.make(server.user))
+        owner = (server.data_dir / "pgdata").stat()  # reads files for the server
+        writer = PayloadWriter(flushes, Handover.make((owner.st_uid, owner.st_gid)))
         await writer.prepare(_Payload(0, ()))
-        return cls(flushes, joins, writer)
+        return cls(flushes, joins, writer, _IDS_EACH * number + 1)
 
     async def join(self, producer_id: int, logs: Sequence[int]) -> None:
         """A commit of its own that waits for no disk."""
@@ -185,20 +196,55 @@ class _Announced:
 class Least:
     """The state of all connections."""
 
-    def __init__(self, address: str, store: Store | None) -> None:
-        host, port = address.rsplit(":", 1)
-        self.host, self.port = host, int(port)
+    def __init__(
+        self, addresses: Sequence[str], number: int, store: Store | None, url: str | None
+    ) -> None:
+        pairs = [address.rsplit(":", 1) for address in addresses]
+        self.addresses = [(host, int(port)) for host, port in pairs]
+        self.number = number
         self.store = store
         self.scratch = make_scratch()
-        self.topics: dict[str, int] = {}
+        self._url = url
+        self._topics: dict[str, int] = {}
         self.logs: dict[tuple[str, int], int] = {}
         self.announced: dict[int, _Announced] = {}
         self.joined: dict[int, Sequence[int]] = {}
-        self.ids = itertools.count(1)
+        self.ids = itertools.count(_IDS_EACH * number + 1)
 
     def log(self, topic: str, partition: int) -> int:
-        """A number for it."""
-        return self.logs.setdefault((topic, partition), len(self.logs))
+        """A number for it, of this process."""
+        own = _IDS_EACH * self.number
+        return self.logs.setdefault((topic, partition), own + len(self.logs))
+
+    def leader(self, partition: int) -> int:
+        """The number of its process."""
+        return partition % len(self.addresses)
+
+    # Topics are few, and asked for rarely: what others made may be looked up while clients wait.
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """The partitions of each topic."""
+        if self._url is not None and len(self.addresses) > 1:
+            with psycopg.connect(self._url) as connection:
+                self._topics = dict(connection.execute("SELECT * FROM topic").fetchall())
+        return self._topics
+
+    def create(self, name: str, partitions: int) -> None:
+        """At once; an existing one is left."""
+        self._topics.setdefault(name, partitions)
+        if self._url is not None:
+            with psycopg.connect(self._url) as connection:
+                connection.execute(
+                    "INSERT INTO topic VALUES (%s, %s) ON CONFLICT DO NOTHING", (name, partitions)
+                )
+
+    def delete(self, name: str) -> None:
+        """Its batches stay."""
+        self._topics.pop(name, None)
+        if self._url is not None:
+            with psycopg.connect(self._url) as connection:
+                connection.execute("DELETE FROM topic WHERE name = %s", [name])
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -322,7 +368,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         producer_id = request.v3_and_below_producer_id
         logs = [least.log(topic.name, number) for topic in topics for number in topic.partitions]
-        least.announced[producer_id] = _Announced(logs)
+        # Those that come here: the others' batches go to their leaders.
+        led = [
+            least.log(topic.name, number)
+            for topic in topics
+            for number in topic.partitions
+            if least.leader(number) == least.number
+        ]
+        if led:
+            least.announced[producer_id] = _Announced(led)
         least.joined[producer_id] = [*least.joined.get(producer_id, ()), *logs]
         joining = asyncio.ensure_future(least.store.join(producer_id, logs))
         joining.add_done_callback(lambda _: self._send(header, response))
@@ -344,7 +398,10 @@ def _metadata(request: Any, least: Least) -> Any:
     known = least.topics
     names = known if request.topics is None else [topic.name for topic in request.topics]
     return kind(
-        brokers=[kind.MetadataResponseBroker(node_id=1, host=least.host, port=least.port)],
+        brokers=[
+            kind.MetadataResponseBroker(node_id=number, host=host, port=port)
+            for number, (host, port) in enumerate(least.addresses, 1)
+        ],
         cluster_id="least",
         controller_id=1,
         topics=[
@@ -355,9 +412,9 @@ def _metadata(request: Any, least: Least) -> Any:
                     topic_kind.MetadataResponsePartition(
                         error_code=0,
                         partition_index=number,
-                        leader_id=1,
-                        replica_nodes=[1],
-                        isr_nodes=[1],
+                        leader_id=least.leader(number) + 1,
+                        replica_nodes=[least.leader(number) + 1],
+                        isr_nodes=[least.leader(number) + 1],
                         offline_replicas=[],
                     )
                     for number in range(known.get(name, 0))
@@ -370,19 +427,22 @@ def _metadata(request: Any, least: Least) -> Any:
 
 def _create(request: Any, least: Least) -> Any:
     kind = codec.CreateTopicsResponse
-    least.topics |= {topic.name: topic.num_partitions for topic in request.topics}
+    for topic in request.topics:
+        least.create(topic.name, topic.num_partitions)
     return kind(topics=[kind.CreatableTopicResult(name=t.name) for t in request.topics])
 
 
 def _delete(request: Any, least: Least) -> Any:
     kind = codec.DeleteTopicsResponse
     for name in request.topic_names:
-        least.topics.pop(name, None)
+        least.delete(name)
     return kind(responses=[kind.DeletableTopicResult(name=name) for name in request.topic_names])
 
 
-def _coordinator(_: Any, least: Least) -> Any:
-    return codec.FindCoordinatorResponse(node_id=1, host=least.host, port=least.port)
+def _coordinator(request: Any, least: Least) -> Any:
+    number = zlib.crc32(request.key.encode()) % len(least.addresses)
+    host, port = least.addresses[number]
+    return codec.FindCoordinatorResponse(node_id=number + 1, host=host, port=port)
 
 
 def _producer_id(_: Any, least: Least) -> Any:
@@ -398,47 +458,76 @@ _OTHERS: Final[Mapping[int, Callable[[Any, Least], Any]]] = {
 }
 
 
-async def serve(address: str, server: EmbeddedPostgres | None) -> None:
-    """Until the process ends. server: where to store; None: nothing is stored."""
-    least = Least(address, await Store.open(server) if server else None)
+async def _make_tables(server: EmbeddedPostgres) -> None:
+    async with await psycopg.AsyncConnection.connect(server.url) as connection:
+        await connection.execute(_TABLES)
+
+
+async def serve(addresses: Sequence[str], number: int, server: EmbeddedPostgres | None) -> None:
+    """Until the process ends. number: of this process, by its address. server: where to store;
+    None: nothing is stored."""
+    store = await Store.open(server, number) if server else None
+    least = Least(addresses, number, store, server.url if server else None)
     loop = asyncio.get_running_loop()
-    listener = await loop.create_server(lambda: Connection(least), least.host, least.port)
+    host, port = least.addresses[number]
+    listener = await loop.create_server(lambda: Connection(least), host, port)
     gc.freeze()
     await listener.serve_forever()
 
 
 @contextlib.contextmanager
 def started_least(home: Path, kind: str) -> Iterator[Broker]:
-    """One of KINDS on a free loopback port, with its database under `home`."""
+    """One of KINDS on free loopback ports, with its database under `home`."""
     home.mkdir(exist_ok=True)
-    bootstrap = f"127.0.0.1:{free_port()}"
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2 if kind == "two-storing" else 1)]
     data = home / "data"
-    program = [sys.executable, "-m", "bench.peer.least", "--listen", bootstrap]
-    stored = ["--data", str(data)] if kind == "storing" else []
+    program = [sys.executable, "-m", "bench.peer.least", "--listen", *addresses]
+    stored = [] if kind == "answering" else ["--data", str(data)]
     process = subprocess.Popen([*program, *stored], text=True, start_new_session=True)
     try:
-        wait_until_ready(bootstrap, process, patience_s=60)
+        for address in addresses:
+            wait_until_ready(address, process, patience_s=60)
         postmaster = postmaster_of(home)
         processes = {"gateway": ProcessGroup(process.pid, tuple(filter(None, [postmaster])))}
         if postmaster:
             processes["postgres"] = ProcessGroup(postmaster)
         url = EmbeddedPostgres(data).url if stored else None
-        yield Broker(f"least-{kind}", bootstrap, processes, database_url=url, serves=_SERVES)
+        yield Broker(f"least-{kind}", addresses[0], processes, database_url=url, serves=_SERVES)
     finally:
         stop_process(process)
+
+
+@contextlib.contextmanager
+def _others(options: argparse.Namespace) -> Iterator[None]:
+    """The processes at the other addresses, of the first one."""
+    arguments = [sys.executable, *sys.orig_argv[1:]]
+    others = [
+        subprocess.Popen([*arguments, "--number", str(number)], text=True)
+        for number in range(1, len(options.listen))
+    ]
+    try:
+        yield
+    finally:
+        for other in others:
+            stop_process(other)
 
 
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description="The least a gateway in Python could do.")
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", nargs="+")
     parser.add_argument("--data", type=Path, metavar="DIR", help="without: nothing is stored")
+    parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.ExitStack() as stack, contextlib.suppress(KeyboardInterrupt):
-        server = stack.enter_context(EmbeddedPostgres(options.data)) if options.data else None
+        server = EmbeddedPostgres(options.data) if options.data else None
         runner = stack.enter_context(asyncio.Runner(loop_factory=new_event_loop))
-        runner.run(serve(options.listen, server))
+        if server and options.number == 0:
+            stack.enter_context(server)
+            runner.run(_make_tables(server))
+            stack.enter_context(_others(options))
+        runner.run(serve(options.listen, options.number, server))
 
 
 if __name__ == "__main__":

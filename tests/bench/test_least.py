@@ -20,9 +20,10 @@ def test_it_serves_producers(data_dir: Path, kind: str) -> None:
         assert not broker.can_run("transactions/confluent/1x/4p/offsets")
 
 
-def test_it_stores_what_they_send(data_dir: Path) -> None:
+@pytest.mark.parametrize("kind", ["storing", "two-storing"])
+def test_it_stores_what_they_send(data_dir: Path, kind: str) -> None:
     """Payload, an index row for each batch, joins, a marker in each partition."""
-    with started_least(data_dir, "storing") as broker:
+    with started_least(data_dir, kind) as broker:
         assert broker.database_url is not None
         with psycopg.connect(broker.database_url, autocommit=True) as connection:
             _produced(broker)
@@ -33,6 +34,8 @@ def test_it_stores_what_they_send(data_dir: Path) -> None:
             assert stored >= ended  # some do not count
             assert _sum(connection, "SELECT count(*) FROM member") == 4 * stored
             assert _sum(connection, "SELECT count(*) FROM batch") - before == 8 * stored
+            by_process = "SELECT count(DISTINCT log_id >> 40) FROM batch"
+            assert _sum(connection, by_process) == (2 if kind == "two-storing" else 1)
 
 
 def _produced(broker: Broker) -> float:
