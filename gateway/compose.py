@@ -130,7 +130,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
     namespaces = Namespaces(NamespaceStore(database), TopicStore(database), namespace_of)
     topics = Topics(TopicStore(database), configs, lambda: cluster.live_ids, namespaces)
     feed = PostgresChangeFeed(database)
-    announcer = Announcer(feed, lambda: cluster.is_alone)
+    announcer = Announcer(feed, cluster)
     segments = Segments(database)
     log_store = PostgresLogStore(database, segments)
     max_flush_bytes = configs.broker_int("penstock.flush.max.bytes")

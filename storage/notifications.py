@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from storage.connection.pool import Database
 
 PARTITIONS_CHANGED = "penstock_partition"
+PARTITIONS_WATCHED = "penstock_watch"
 ACKS_ENDED = "penstock_acks"
 METADATA_CHANGED = "penstock_metadata"
 BROKERS_CHANGED = "penstock_broker"
@@ -27,6 +28,7 @@ INBOX_FILLED = "penstock_inbox"  # sent by whoever commits, while no broker look
 _CHANNELS = {
     INBOX_FILLED: News.INBOX,
     PARTITIONS_CHANGED: News.PARTITIONS,
+    PARTITIONS_WATCHED: News.WATCHED,
     ACKS_ENDED: News.ENDED_ACKS,
     METADATA_CHANGED: News.METADATA,
     BROKERS_CHANGED: News.BROKERS,
@@ -34,6 +36,12 @@ _CHANNELS = {
     ACLS_CHANGED: News.ACLS,
     QUOTAS_CHANGED: News.QUOTAS,
     DELEGATION_TOKENS_CHANGED: News.DELEGATION_TOKENS,
+}
+
+_WITH_IDS = {
+    News.PARTITIONS: PARTITIONS_CHANGED,
+    News.WATCHED: PARTITIONS_WATCHED,
+    News.ENDED_ACKS: ACKS_ENDED,
 }
 
 # A payload may have 8,000 bytes; ids have up to 19 digits.
@@ -47,20 +55,15 @@ class PostgresChangeFeed:
         self._database = database
         self._sender: psycopg.AsyncConnection[Any] | None = None
 
-    async def publish(
-        self, partition_ids: Sequence[int], subscription_ids: Sequence[int] = ()
-    ) -> None:
+    async def publish(self, news: News, ids: Sequence[int]) -> None:
         """See ChangeFeed. Not for concurrent use."""
+        channel = _WITH_IDS[news]
         if self._sender is None or self._sender.closed:
             self._sender = await self._database.connect()
         try:
-            for channel, found in (
-                (PARTITIONS_CHANGED, partition_ids),
-                (ACKS_ENDED, subscription_ids),
-            ):
-                for start in range(0, len(found), _IDS_PER_MESSAGE):
-                    ids = ",".join(map(str, found[start : start + _IDS_PER_MESSAGE]))
-                    await self._sender.execute("SELECT pg_notify(%s, %s)", (channel, ids))
+            for start in range(0, len(ids), _IDS_PER_MESSAGE):
+                some = ",".join(map(str, ids[start : start + _IDS_PER_MESSAGE]))
+                await self._sender.execute("SELECT pg_notify(%s, %s)", (channel, some))
         except psycopg.Error as error:
             await self._sender.close()
             raise StoreUnavailable(str(error).strip()) from error
@@ -76,11 +79,12 @@ class PostgresChangeFeed:
             async for notice in connection.notifies():
                 if self._sender is not None and notice.pid == self._sender.info.backend_pid:
                     continue
+                news = _CHANNELS[notice.channel]
                 ids: Sequence[int] = ()
-                if notice.channel in (PARTITIONS_CHANGED, ACKS_ENDED):
+                if news in _WITH_IDS:
                     # Every role that may connect may also notify here.
                     ids = [int(each) for each in notice.payload.split(",") if each.isdecimal()]
-                on_news(_CHANNELS[notice.channel], ids)
+                on_news(news, ids)
         except psycopg.Error as error:
             raise StoreUnavailable(str(error).strip()) from error
         finally:

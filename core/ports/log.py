@@ -249,9 +249,12 @@ class LogStore(Protocol):
 
 class News(Enum):
     """News from another broker. RECONNECTED comes first, and again whenever news may have been
-    missed: everything watched must be read again."""
+    missed: everything watched must be read again. PARTITIONS: these have grown or changed. WATCHED:
+    requests wait for these there. ENDED_ACKS: transactions with acknowledgements of these
+    subscriptions have ended."""
 
     PARTITIONS = auto()
+    WATCHED = auto()
     METADATA = auto()
     BROKERS = auto()
     ENDED_ACKS = auto()
@@ -266,11 +269,8 @@ class News(Enum):
 class ChangeFeed(Protocol):
     """News between brokers. It may be lost, so every reader also looks by itself."""
 
-    async def publish(
-        self, partition_ids: Sequence[int], subscription_ids: Sequence[int] = ()
-    ) -> None:
-        """Tells other brokers that partitions have grown or changed, and that transactions with
-        acknowledgements of these subscriptions have ended. Raises StoreUnavailable."""
+    async def publish(self, news: News, ids: Sequence[int]) -> None:
+        """Tells other brokers. news: PARTITIONS, WATCHED or ENDED_ACKS. Raises StoreUnavailable."""
 
     async def listen(self, on_news: Callable[[News, Sequence[int]], None]) -> None:
         """Calls `on_news(news, ids of partitions or subscriptions)` until cancelled. Raises

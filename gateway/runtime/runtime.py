@@ -99,6 +99,7 @@ class Runtime:
             self.feed,
             self.partitions,
             self.cluster,
+            self.announcer,
             self.on_metadata,
             acks.look_again,
             self.users.invalidate,

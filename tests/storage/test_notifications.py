@@ -57,9 +57,9 @@ Feeds = tuple[PostgresChangeFeed, PostgresChangeFeed]
 async def test_others_hear_and_one_does_not_hear_oneself(feeds: Feeds) -> None:
     here, there = feeds
     async with listening(here) as heard_here, listening(there) as heard_there:
-        await here.publish([1, 2**62])
+        await here.publish(News.PARTITIONS, [1, 2**62])
         await until(lambda: len(heard_there) == 2)
-        await there.publish([5])
+        await there.publish(News.PARTITIONS, [5])
         await until(lambda: len(heard_here) == 2)
     assert heard_there == [(News.RECONNECTED, []), (News.PARTITIONS, [1, 2**62])]
     assert heard_here == [(News.RECONNECTED, []), (News.PARTITIONS, [5])]
@@ -69,9 +69,9 @@ async def test_more_than_fits_one_message(feeds: Feeds) -> None:
     here, there = feeds
     ids = [2**62 + n for n in range(2_000)]
     async with listening(there) as heard:
-        await here.publish(ids)
+        await here.publish(News.PARTITIONS, ids)
         await until(lambda: sum(len(each) for _, each in heard) == len(ids))
-        await here.publish([])
+        await here.publish(News.PARTITIONS, [])
     assert [each for _, part in heard for each in part] == ids
 
 
@@ -95,19 +95,19 @@ async def test_a_lost_connection_ends_listening(log: Log, feeds: Feeds) -> None:
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(task, 10)
     async with listening(here) as heard:
-        await there.publish([3])
+        await there.publish(News.PARTITIONS, [3])
         await until(lambda: len(heard) == 2)
     assert heard[0] == (News.RECONNECTED, [])
 
 
 async def test_a_lost_sender_is_replaced(log: Log, feeds: Feeds) -> None:
     here, there = feeds
-    await here.publish([1])
+    await here.publish(News.PARTITIONS, [1])
     for pid in log.backends():
         log.rows("SELECT pg_terminate_backend(%s, 5000)", pid)
     with pytest.raises(StoreUnavailable):
-        await here.publish([2])
+        await here.publish(News.PARTITIONS, [2])
     async with listening(there) as heard:
-        await here.publish([3])
+        await here.publish(News.PARTITIONS, [3])
         await until(lambda: len(heard) == 2)
     assert heard[1] == (News.PARTITIONS, [3])

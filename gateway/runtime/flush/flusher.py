@@ -498,9 +498,15 @@ class Flusher:
                 except EffectRefused as refusal:
                     await self._find_culprit(flush, [queued], refusal)
 
+    def is_contended(self, partition_id: int) -> bool:
+        """Whether another broker has lately written to the partition between two flushes of this
+        one, so that a flush reads it first."""
+        until = self._contended_until.get(partition_id)
+        return until is not None and until >= asyncio.get_running_loop().time()
+
     def _is_contended(self, work: Sequence[QueuedWork]) -> bool:
-        """Whether another broker has lately written to one of the partitions. Then locking first
-        costs a round trip, but not locking costs a flush."""
+        """Whether one of the partitions is contended. Then locking first costs a round trip, but
+        not locking costs a flush."""
         if not self._contended_until:
             return False
         now = asyncio.get_running_loop().time()

@@ -113,6 +113,7 @@ class Partitions:
         self._read_ahead = ReadAhead(store, READ_AHEAD_BYTES)
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
+        self._behind: set[int] = set()  # changed elsewhere since memory was read
         self._starts_known: tuple[object, set[int]] = (None, set())
         self._fresh = SharedRead(self._read_fresh)
         self._names_in_use: Counter[tuple[int, str]] = Counter()
@@ -153,6 +154,7 @@ class Partitions:
         self._tail.clear()
         self._read_ahead.clear()
         self._epochs.clear()
+        self._behind.clear()
         self._starts_known = (None, set())
         for partition_id in list(self._waiters):
             self._wake(partition_id)
@@ -404,6 +406,7 @@ class Partitions:
         known = self._logs.get(want.partition_id)
         return (
             known is not None
+            and want.partition_id not in self._behind
             and known.state.log_start_offset <= want.offset <= known.state.next_offset
         )
 
@@ -422,7 +425,8 @@ class Partitions:
         """
         for want, found in zip(wants, seen, strict=True):
             known = self._logs.get(want.partition_id)
-            if (known.state if known else None) is not found.state:
+            state = known.state if known else None
+            if state is not found.state or want.partition_id in self._behind:
                 return
         waiter = asyncio.get_running_loop().create_future()
         partition_ids = {want.partition_id for want in wants}
@@ -446,11 +450,18 @@ class Partitions:
     async def on_changed_elsewhere(self, partition_ids: Iterable[int]) -> None:
         """Another broker has changed these: reads those known here, and wakes waiting requests.
 
+        Those that nobody waits for are left until somebody asks, if flushes read them anyway.
         Raises StoreUnavailable.
         """
-        known = [i for i in partition_ids if i in self._logs or i in self._waiters]
-        if known:
-            await self.refresh(known)
+        wanted: list[int] = []
+        for partition_id in partition_ids:
+            if partition_id in self._waiters:
+                wanted.append(partition_id)
+            elif partition_id in self._logs:
+                is_read = self._flusher.is_contended(partition_id)
+                (self._behind.add if is_read else wanted.append)(partition_id)
+        if wanted:
+            await self.refresh(wanted)
 
     def _wake(self, partition_id: int) -> None:
         for waiter in self._waiters.pop(partition_id, ()):
@@ -464,7 +475,13 @@ class Partitions:
 
         Raises StoreUnavailable.
         """
-        states = dict((await self._store.load(partition_ids))[0])
+        behind = self._behind.intersection(partition_ids)
+        self._behind -= behind  # before the read: what changes meanwhile is not in it
+        try:
+            states = dict((await self._store.load(partition_ids))[0])
+        except BaseException:
+            self._behind |= behind
+            raise
         for partition_id in partition_ids:
             state = states.get(partition_id)
             if state is None:

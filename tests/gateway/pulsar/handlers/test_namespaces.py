@@ -206,7 +206,12 @@ async def test_other_brokers_hear_of_it(make_broker: Any) -> None:
     first, second = [await make_broker() for _ in range(2)]
     runtime: Runtime = second.runtime
     news = NewsReader(
-        runtime.feed, runtime.partitions, runtime.cluster, runtime.on_metadata, lambda ids: None
+        runtime.feed,
+        runtime.partitions,
+        runtime.cluster,
+        runtime.announcer,
+        runtime.on_metadata,
+        lambda ids: None,
     )
     tasks = [asyncio.create_task(news.listen()), asyncio.create_task(news.run())]
     try:

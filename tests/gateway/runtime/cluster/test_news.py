@@ -14,6 +14,7 @@ from core.types import Endpoint
 from gateway.compose import cluster_of, configs_of, wire
 from gateway.runtime.cluster import news
 from gateway.runtime.cluster.news import NewsReader
+from gateway.runtime.flush import flusher
 from gateway.runtime.log.partitions import Want
 from storage.connection.pool import Database
 from storage.notifications import METADATA_CHANGED
@@ -40,7 +41,12 @@ class Broker:
         self.metadata_news = 0
         self.ended_acks: list[int] = []
         self.news = NewsReader(
-            self.feed, self.partitions, self.cluster, self._on_metadata, self.ended_acks.extend
+            self.feed,
+            self.partitions,
+            self.cluster,
+            self.announcer,
+            self._on_metadata,
+            self.ended_acks.extend,
         )
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -84,6 +90,29 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
+def led_by_each(two: list[Broker], log: Log) -> tuple[int, int]:
+    """A partition that the first leads, and one of the second."""
+    here = two[0].cluster
+    ids = log.new_partitions(20)
+    led = [p for p in ids if here.leader_of(p) == here.broker_id]
+    return led[0], next(p for p in ids if p not in led)
+
+
+def told_to(log: Log) -> list[str]:
+    """What is told of partitions from now on; run a query to hear it."""
+    told: list[str] = []
+    log.psql.add_notify_handler(lambda notice: told.append(notice.payload))
+    log.rows("LISTEN penstock_partition")
+    return told
+
+
+async def until_told(told: list[str], log: Log) -> None:
+    async with asyncio.timeout(60):
+        while not told:
+            await asyncio.sleep(0.05)
+            log.rows("SELECT 1")
+
+
 @pytest.fixture
 async def two(database_url: str) -> AsyncIterator[list[Broker]]:
     brokers = [Broker(database_url, 9000 + n) for n in range(2)]
@@ -116,6 +145,90 @@ async def test_a_reader_at_another_broker_wakes_by_the_news(two: list[Broker], l
         delays.append(await waiting - appended)
     # The median, well before it would look by itself: the machine has other things to do, too.
     assert sorted(delays)[5] < news.LOOK_AGAIN_S / 4, delays
+
+
+async def test_a_leader_tells_in_bulk_and_others_at_once(two: list[Broker], log: Log) -> None:
+    """Nobody waits elsewhere for what the leader's own readers are told here."""
+    here, _ = two
+    led, of_another = led_by_each(two, log)
+    told = told_to(log)
+    started = time.monotonic()
+    for _ in range(20):
+        await here.append(led)
+        await asyncio.sleep(0.01)  # else all are one message in any case
+    await asyncio.sleep(2 * news.PATIENT_S)
+    log.rows("SELECT 1")
+    assert told
+    assert set(told) == {str(led)}
+    assert len(told) <= (time.monotonic() - started) / news.PATIENT_S
+    del told[:]
+    for _ in range(20):
+        await here.append(of_another)
+        await asyncio.sleep(0.01)
+    log.rows("SELECT 1")
+    assert len(told) > 10
+
+
+async def test_a_leader_tells_at_once_where_others_wait(two: list[Broker], log: Log) -> None:
+    here, there = two
+    led, _ = led_by_each(two, log)
+    waiting = asyncio.create_task(there.wait_for_more(led, 60))
+    # It says so each second.
+    await until(lambda: led in here.announcer._watched_until)
+    assert not waiting.done()
+    await here.append(led)
+    assert here.announcer._patient == set()
+    await waiting
+    # Known a while longer; one that was noted before it was known is told then.
+    here.announcer._watched_until.clear()
+    told = told_to(log)
+    here.announcer.announce([led])
+    assert here.announcer._patient == {led}
+    here.announcer.on_watched([led])
+    assert here.announcer._patient == set()
+    await until_told(told, log)
+    assert told == [str(led)]
+
+
+async def test_what_is_lost_is_made_up_for_while_others_send_news(
+    two: list[Broker], log: Log
+) -> None:
+    """News comes all the time, so the reader never has a quiet second."""
+    here, there = two
+    p, other = log.new_partitions(2)
+    waiting = asyncio.create_task(there.wait_for_more(p, 120))
+    await until(lambda: p in there.partitions.watched())
+    log.rows("UPDATE topic_partition SET next_offset = 4 WHERE partition_id = %s", p)
+    started = time.monotonic()
+    while not waiting.done() and time.monotonic() < started + 30:
+        await here.append(other)
+        await asyncio.sleep(0.02)
+    assert await waiting < started + 29
+
+
+async def test_what_two_write_at_once_is_read_again_only_when_asked_for(
+    two: list[Broker], log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their flushes read it anyway, under the lock; readers must not see what it was before."""
+    monkeypatch.setattr(flusher, "CONTENDED_FOR_S", 60.0)
+    here, there = two
+    _, p = led_by_each(two, log)
+    wants = [Want(p, 0, MUCH)]
+    for _ in range(3):
+        await here.append(p)
+        await there.append(p)
+    assert there.flusher.is_contended(p)
+    seen = await there.partitions.read(wants, MUCH)
+    await here.append(p)
+    await until(lambda: p in there.partitions._behind)
+    known = there.flusher.logs[p].state
+    started = time.monotonic()
+    await there.partitions.wait_for_more(wants, seen, 30)
+    assert time.monotonic() < started + 20
+    (found,) = await there.partitions.read(wants, MUCH)
+    assert found.state is not None
+    assert found.state.next_offset > known.next_offset
+    assert p not in there.partitions._behind
 
 
 async def test_lost_news_are_made_up_for(two: list[Broker], log: Log) -> None:
@@ -156,17 +269,12 @@ async def test_a_broker_alone_tells_nobody(database_url: str, log: Log) -> None:
 
 
 async def test_changes_close_together_travel_as_one_message(two: list[Broker], log: Log) -> None:
-    here, _ = two
-    ids = log.new_partitions(3)
-    told: list[str] = []
-    log.psql.add_notify_handler(lambda notice: told.append(notice.payload))
-    log.rows("LISTEN penstock_partition")
+    here, there = two
+    ids = [p for p in log.new_partitions(20) if here.cluster.leader_of(p) == here.cluster.broker_id]
+    told = told_to(log)
     for _ in range(50):
-        here.announcer.announce(ids)
-    async with asyncio.timeout(60):
-        while not told:
-            await asyncio.sleep(0.1)
-            log.rows("SELECT 1")
+        there.announcer.announce(ids)
+    await until_told(told, log)
     await asyncio.sleep(0.1)
     log.rows("SELECT 1")
     assert told == [",".join(map(str, sorted(ids)))]
