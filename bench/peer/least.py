@@ -59,6 +59,7 @@ _PRODUCE, _METADATA, _FIND_COORDINATOR, _API_VERSIONS, _CREATE, _DELETE, _INIT, 
 )
 _UNSUPPORTED_VERSION: Final = 35
 _MAX_FRAME: Final = 100 * 2**20
+_FLUSH_BYTES: Final = 4 * 2**20
 _PRODUCER_ID: Final = slice(43, 51)  # of a record batch
 _MARKER: Final = bytes(78)  # as long as a control batch
 
@@ -156,11 +157,20 @@ class Store:
 
     async def _flush(self) -> None:
         while self._waiting:
-            writes, self._waiting = self._waiting, []
+            writes = self._take()
             await self._flushes.run(self._statements(writes), commits=True)
             for write in writes:
                 write.tell()
         self._flushing = None
+
+    def _take(self) -> list[_Write]:
+        """What waits, in order, up to as much as Penstock flushes at once."""
+        size = count = 0
+        while count < len(self._waiting) and size < _FLUSH_BYTES:
+            size += sum(map(len, self._waiting[count].payload))
+            count += 1
+        writes, self._waiting = self._waiting[:count], self._waiting[count:]
+        return writes
 
     def _statements(self, writes: Sequence[_Write]) -> list[Statement]:
         offsets = self._next_offsets
