@@ -11,19 +11,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.ports.log import RowLocked, SegmentGone
+from core.ports.log import SegmentGone
 from core.staging.values import TokenEffects
 from storage.connection.binary import integer, rows_of
 from storage.connection.kept_session import KeptSession
 from storage.flush.payload import FlushPayload, WritingSession
 from storage.flush.staging import (
-    DROP_TOKENS,
+    DROP_LOCKED,
     LOAD_TOKENS,
-    LOCK_TOKENS,
+    LOCK_TO_DROP,
     STAGE,
     STAGED_BYTES,
     TOKEN_TOPICS,
-    drop_tokens,
     stage_parameters,
     token_array,
 )
@@ -36,8 +35,8 @@ STATEMENTS = {
     b"load_tokens": LOAD_TOKENS,
     b"staged_bytes": STAGED_BYTES,
     b"token_topics": TOKEN_TOPICS,
-    b"lock_tokens": LOCK_TOKENS,
-    b"drop_tokens": DROP_TOKENS,
+    b"lock_to_drop": LOCK_TO_DROP,
+    b"drop_locked": DROP_LOCKED,
 }
 
 
@@ -79,13 +78,8 @@ class PostgresStagingStore:
 
     async def drop(self, tokens: Sequence[UUID]) -> None:
         """See StagingStore."""
-        statements = [(b"lock_tokens", (token_array(tokens),)), *drop_tokens(tokens)]
-        try:
-            await self._kept.run("drop_tokens", statements)
-        except RowLocked:
-            # A token that was made between the two is locked by the deletion, out of order: it
-            # may wait for who waits for this. The next time it is there from the beginning.
-            await self._kept.run_or_fail("drop_tokens", statements)
+        statements = [(b"lock_to_drop", (token_array(tokens),)), (b"drop_locked", ())]
+        await self._kept.run_or_fail("drop_tokens", statements)
 
     async def topics_of(self, tokens: Sequence[UUID]) -> set[str]:
         """See StagingStore."""

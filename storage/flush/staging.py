@@ -121,11 +121,19 @@ SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
                  <> cardinality($1::uuid[])
             THEN penstock.version_mismatch() END
 """
-# Guarded by the tokens' locks.
+# Guarded by the tokens' locks. A token that is not locked may get batches meanwhile that the
+# statement does not see: they would stay behind without their token.
 DROP_TOKENS = """
 WITH batches AS (DELETE FROM penstock.staged_batch WHERE token = ANY ($1::uuid[]))
 DELETE FROM penstock.staged_token WHERE token = ANY ($1::uuid[])
 """
+# Both in one pipeline: what the first locks the second drops, and no token that was made since.
+LOCK_TO_DROP = """
+SELECT set_config('penstock.locked_tokens', coalesce(array_agg(token), '{}')::text, true)
+FROM (SELECT token FROM penstock.staged_token WHERE token = ANY ($1::uuid[])
+      ORDER BY token FOR UPDATE) AS locked
+"""
+DROP_LOCKED = DROP_TOKENS.replace("$1", "current_setting('penstock.locked_tokens')")
 
 # Skips tokens that are being published, or added to, at this moment.
 LOCK_EXPIRED = """

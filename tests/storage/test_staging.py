@@ -293,6 +293,40 @@ async def test_staging_while_it_is_dropped_leaves_nothing_without_its_token(stag
     )
 
 
+async def test_a_token_that_is_made_while_others_are_dropped_keeps_all_or_loses_all(
+    stage: Stage,
+) -> None:
+    """Made behind the locks of the drop, and added to while its row is deleted."""
+    (p,) = stage.log.new_partitions()
+    held, made = sorted([uuid4(), uuid4()])
+    await stage.stage(held, (p, batch()))
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+    async def until_it_waits(dropping: asyncio.Task[None]) -> None:
+        while not stage.log.value(waiting) and not dropping.done():
+            await asyncio.sleep(0.01)
+
+    with psycopg.connect(stage.log.url) as holder, psycopg.connect(stage.log.url) as adder:
+        holder.execute("SELECT FROM penstock.staged_token WHERE token = %s FOR UPDATE", [held])
+        dropping = asyncio.create_task(Stage(stage.log).store.drop([held, made]))
+        await until_it_waits(dropping)
+        await stage.stage(made, (p, batch()))
+        adder.execute("UPDATE penstock.staged_token SET batches = 2 WHERE token = %s", [made])
+        adder.execute(
+            "INSERT INTO penstock.staged_batch"
+            " SELECT (jsonb_populate_record(b, '{\"number\": 1}')).*"
+            " FROM penstock.staged_batch AS b WHERE token = %s",
+            [made],
+        )
+        holder.rollback()
+        await asyncio.sleep(0.2)
+        await until_it_waits(dropping)
+        adder.commit()
+        await dropping
+    held_by = "SELECT token, count(*)::integer FROM staged_batch GROUP BY token"
+    assert stage.log.rows("SELECT token, batches FROM staged_token") == stage.log.rows(held_by)
+
+
 # What keeps payload, and for how long.
 
 
