@@ -76,10 +76,22 @@ def wait_until_promoted(server: EmbeddedPostgres) -> None:
 
 def stop_in_a_backlog(server: EmbeddedPostgres, start_gateway: StartGateway) -> None:
     """A broker that has published some of what waits, but not all that it has seen."""
-    gateway = start_gateway(database_url=server.url, wait=False)
     target = "SELECT target FROM penstock.inbox_position ORDER BY version DESC LIMIT 1"
-    wait_until(lambda: query(server.url, target) not in ([(None,)], []))
-    gateway.kill()
+    # Each step is held up for a moment: else a quick broker is done between two looks.
+    slowed = "penstock.inbox_position"
+    with psycopg.connect(server.url, autocommit=True) as psql:
+        psql.execute(
+            "CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql"
+            " AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$"
+        )
+        psql.execute(
+            f"CREATE TRIGGER slow BEFORE UPDATE ON {slowed} FOR EACH ROW EXECUTE FUNCTION hold_up()"
+        )
+        gateway = start_gateway(database_url=server.url, wait=False)
+        wait_until(lambda: query(server.url, target) not in ([(None,)], []))
+        gateway.kill()
+        psql.execute(f"DROP TRIGGER slow ON {slowed}")  # waits for what was under way
+        psql.execute("DROP FUNCTION hold_up")
     assert query(server.url, target) != [(None,)]
 
 

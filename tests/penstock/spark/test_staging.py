@@ -116,7 +116,7 @@ def test_connections_that_are_cut(start_gateway: StartGateway, database_url: str
         cluster = cluster_of(given)
         proxy.cut_share, proxy.cuts_max = 0.03, 10
         tasks = [stage(columns(range(at, at + 5_000)), given, cluster) for at in (0, 5_000)]
-        proxy.cut_share, proxy.cuts_max = 0.3, proxy.cuts + 5
+        proxy.cut_share, proxy.cuts_max = 0.7, proxy.cuts + 5
         for batch_id, task in enumerate(tasks):
             staging.publish(cluster, "query", "", batch_id, tokens(task))
         cuts, proxy.cut_share = proxy.cuts, 0.0
