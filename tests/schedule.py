@@ -16,9 +16,8 @@ TOGETHER = {
     "tests/spark/test_pipelines_delta.py": "Spark: drivers",
     "tests/spark/test_cluster.py": "Spark: faults",
     "tests/spark/test_sink_faults.py": "Spark: faults",
-    "tests/spark/test_pipelines": "Spark: pipelines",
-    "tests/spark/": "Spark: sink and source",
-    "tests/compat/test_spark": "Spark: sink and source",
+    "tests/spark/": "Spark: one session",
+    "tests/compat/test_spark": "Spark: one session",
     "tests/compat/pulsar/test_every_": "Pulsar: a JVM, a program in Go, a broker",
 }
 

@@ -7,13 +7,12 @@ import pytest
 
 from bench.brokers import Broker
 from bench.clients import run_workers
-from bench.peer.least import KINDS, started_least
+from bench.peer.least import started_least
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_serves_producers(data_dir: Path, kind: str) -> None:
+def test_it_serves_producers(data_dir: Path) -> None:
     """librdkafka's, with and without transactions, and no others."""
-    with started_least(data_dir, kind) as broker:
+    with started_least(data_dir, "answering") as broker:
         assert _produced(broker) == 100
         assert _transactions(broker) > 0
         assert broker.can_run("transactions/confluent/8x/100p")
@@ -26,10 +25,11 @@ def test_it_stores_what_they_send(data_dir: Path, kind: str) -> None:
     with started_least(data_dir, kind) as broker:
         assert broker.database_url is not None
         with psycopg.connect(broker.database_url, autocommit=True) as connection:
-            _produced(broker)
+            assert _produced(broker) == 100
             assert _sum(connection, "SELECT sum(length(data)) FROM record_chunk_1") > 100 * 1_000
             before = _sum(connection, "SELECT count(*) FROM batch")
             ended = _transactions(broker)
+            assert ended > 0
             stored = _sum(connection, "SELECT sum(version) FROM txn")
             assert stored >= ended  # some do not count
             assert _sum(connection, "SELECT count(*) FROM member") == 4 * stored

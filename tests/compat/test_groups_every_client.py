@@ -32,6 +32,7 @@ from tests.compat.groups import (
     Way,
     eventually,
 )
+from tests.variants import variants
 
 EAGER, COOPERATIVE, BROKERS = LIBRDKAFKA
 
@@ -60,7 +61,7 @@ def fill(group: Group, count: int, start: int = 0, **record: Any) -> set[bytes |
 # --- reading ---
 
 
-@ways(*EVERY_WAY)
+@pytest.mark.parametrize("way", [*EVERY_WAY[:-2], *variants(*EVERY_WAY[-3:])[1:]], ids=str)
 def test_members_share_read_commit_and_go_on(make_group: MakeGroup, way: Way) -> None:
     group = make_group(partitions=6, client=way.client)
     sent = fill(group, 60)

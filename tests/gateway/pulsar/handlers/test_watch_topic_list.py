@@ -13,7 +13,8 @@ from gateway.pulsar.commands_pb2 import (
     CommandWatchTopicList,
     CommandWatchTopicListClose,
 )
-from gateway.pulsar.topic_lists import MOST_WATCHERS, topics_hash
+from gateway.pulsar.handlers import watch_topic_list
+from gateway.pulsar.topic_lists import topics_hash
 from tests.gateway.pulsar.conftest import Broker
 from tests.gateway.pulsar.conversing import Conversation
 
@@ -116,10 +117,13 @@ async def test_a_pattern_that_clients_have_to_apply_is_refused(
     assert await is_told_no_more(client)
 
 
-async def test_a_connection_has_so_many_watchers(client: Conversation) -> None:
-    for number in range(MOST_WATCHERS):
+async def test_a_connection_has_so_many_watchers(
+    client: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_topic_list, "MOST_WATCHERS", 20)
+    for number in range(20):
         await watch(client, watcher_id=number)
-    error = await client.ask(wanted(watcher_id=MOST_WATCHERS), CommandType.ERROR)
+    error = await client.ask(wanted(watcher_id=20), CommandType.ERROR)
     assert error.error == ServerError.TOO_MANY_REQUESTS
     await watch(client, watcher_id=3)
 
