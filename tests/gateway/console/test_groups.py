@@ -122,13 +122,15 @@ def test_the_list_finds_groups_by_name_and_by_lag(cluster: Cluster, tab: Tab, gr
     tab.goto(f"{cluster.site.url}/groups")
     tab.get_by_label("Search").fill(group.upper())
     tab.get_by_label("Order").select_option("most behind first")
-    tab.get_by_role("button", name="Show").click()
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Show").click()
     rows = tab.get_by_role("row").filter(has_text=group)
     assert rows.all_inner_texts() == [
         f"{group}-b\tEmpty\tclassic\t0\t8",
         f"{group}-a\tEmpty\tclassic\t0\t2",
     ]
-    rows.get_by_role("link", name=f"{group}-a").click()
+    with tab.expect_navigation():
+        rows.get_by_role("link", name=f"{group}-a").click()
     assert tab.get_by_role("heading", level=1).inner_text().split() == ["Group", f"{group}-a"]
     row = tab.get_by_role("row").filter(has_text=topic).first.inner_text().split("\t")
     assert row[:6] == [f"{topic} 0", "9", "1", "0", "10", "10"]
@@ -140,7 +142,8 @@ def test_long_lists_come_in_parts(cluster: Cluster, tab: Tab, group: str) -> Non
         cluster.commit(f"{group}-{n:02}", topic, {0: 1})
     tab.goto(f"{cluster.site.url}/groups?search={group}")
     assert tab.get_by_role("link", name=f"{group}-").count() == 50
-    tab.get_by_role("link", name="Next").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Next").click()
     assert tab.get_by_role("link", name=f"{group}-").all_inner_texts() == [f"{group}-50"]
 
 
@@ -254,7 +257,7 @@ def test_offsets_go_where_the_preview_says(
     tab.get_by_label("Where to").select_option(way)
     tab.get_by_label("Which offset").fill(value)
     tab.get_by_role("button", name="Show what that does").click()
-    assert tab.get_by_text(said).is_visible()
+    tab.get_by_text(said).wait_for()
     assert cluster.committed(group) == {(topic, 0): 4, (topic, 1): 6}  # nothing is done yet
     tab.get_by_role("button", name="Reset the offsets").click()
     tab.get_by_text("The offsets of 2 partitions were reset.").wait_for()
@@ -271,7 +274,8 @@ def test_one_partition_of_a_topic_that_it_has_never_read(
     tab.get_by_label("Partitions").fill("1-2")
     tab.get_by_label("Where to").select_option("to an offset")
     tab.get_by_label("Which offset").fill("99")
-    tab.get_by_role("button", name="Show what that does").click()
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Show what that does").click()
     assert tab.get_by_text("99 is after the end").count() == 2
     tab.get_by_role("button", name="Reset the offsets").click()
     tab.get_by_text("The offsets of 2 partitions were reset.").wait_for()
@@ -330,7 +334,7 @@ def test_offsets_of_one_topic_are_deleted(cluster: Cluster, tab: Tab, group: str
     tab.get_by_role("link", name="Delete offsets of a topic").click()
     tab.get_by_label("Topic").select_option(lost)
     tab.get_by_role("button", name="Show what is lost").click()
-    assert tab.get_by_text(f"forgets how far it has read {lost}, in 1 partition.").is_visible()
+    tab.get_by_text(f"forgets how far it has read {lost}, in 1 partition.").wait_for()
     tab.get_by_role("button", name="Delete these offsets").click()
     tab.get_by_text(f"The group's offsets of {lost} were deleted.").wait_for()
     assert cluster.committed(group) == {(kept, 0): 1}

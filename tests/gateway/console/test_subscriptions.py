@@ -184,7 +184,7 @@ def test_the_cursor_goes_where_the_preview_says(
     tab.get_by_label("Where to").select_option("to an offset")
     tab.get_by_label("Which offset").fill("7")
     tab.get_by_role("button", name="Show what that does").click()
-    assert tab.get_by_text("7 offsets are skipped").is_visible()
+    tab.get_by_text("7 offsets are skipped").wait_for()
     tab.get_by_role("button", name="Reset the offsets").click()
     tab.get_by_text("The cursor was put elsewhere in 1 partition").wait_for()
     assert left(client, topic, "jobs") == [b"7", b"8", b"9"]
@@ -240,7 +240,7 @@ def test_some_messages_are_skipped_and_then_all(
     filled(client, topic, "jobs")
     tab.goto(page_of(site, topic, "jobs"))
     tab.get_by_role("link", name="Skip", exact=True).click()
-    assert tab.get_by_text("10 messages in 1 partition are acknowledged").is_visible()
+    tab.get_by_text("10 messages in 1 partition are acknowledged").wait_for()
     tab.get_by_label("How many of them, or all").fill("4")
     tab.get_by_role("button", name="Skip the messages").click()
     tab.get_by_text("Messages were skipped in 1 partition.").wait_for()
@@ -326,7 +326,8 @@ def test_rights_are_those_of_pulsars_rest(start_site: StartSite, tab: Tab) -> No
     tab.set_extra_http_headers(headers)
     tab.goto(f"{site.url}/subscriptions")
     assert tab.get_by_role("link", name="jobs").count() == 1
-    tab.get_by_role("link", name="jobs").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="jobs").click()
     assert not tab.get_by_role("heading", name="Change it").is_visible()
     hidden = page_of(site, unseen, "jobs")[len(site.url) :]
     none = page_of(site, "none", "jobs")[len(site.url) :]

@@ -114,7 +114,7 @@ def test_topics_are_found_and_put_in_order(site: Site, tab: Tab) -> None:
         assert names_in(tab) == order[::-1]
     tab.get_by_label("Part of a name").fill(HOSTILE)
     tab.get_by_role("button", name="Search").click()
-    assert tab.get_by_text(f"No topic's name has “{SHOWN}” in it.").is_visible()
+    tab.get_by_text(f"No topic's name has “{SHOWN}” in it.").wait_for()
 
 
 def test_internal_topics_are_marked_and_pulsars_names_shown(site: Site, tab: Tab) -> None:
@@ -215,7 +215,8 @@ def test_its_schemas_are_shown_version_by_version(
 def test_a_setting_is_changed_in_place_and_reset(site: Site, tab: Tab) -> None:
     make_topic(site, "tuned")
     tab.goto(f"{site.url}/topic?name=tuned")
-    tab.get_by_role("link", name="Settings").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Settings").click()
     row = tab.get_by_role("row", name=re.compile(r"^retention\.ms"))
     assert row.get_by_role("cell").all_inner_texts() == ["604800000 Change", "default"]
     tab.get_by_role("link", name="Change retention.ms").click()
@@ -234,7 +235,8 @@ def test_a_setting_is_changed_in_place_and_reset(site: Site, tab: Tab) -> None:
     assert row.get_by_role("cell").all_inner_texts() == ["60000 Change", "this topic"]
     assert setting_of(site, "tuned", "retention.ms") == ("60000", 1)
     tab.get_by_role("link", name="Change retention.ms").click()
-    tab.get_by_role("button", name="Reset").click()
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Reset").click()
     assert row.get_by_role("cell").all_inner_texts() == ["604800000 Change", "default"]
     assert setting_of(site, "tuned", "retention.ms")[0] == "604800000"
 
