@@ -111,7 +111,7 @@ def test_retention_deletion_and_consumers_at_once(
             end = time.monotonic() + max(seconds, 4)
             while time.monotonic() < end:
                 partition = chance.randrange(PARTITIONS)
-                if chance.random() < 0.5:
+                if not moved or chance.random() < 0.5:
                     whole = TopicPartition("load", partition, -1)  # up to the high watermark
                     admin.delete_records([whole])[whole].result(10)
                     moved += 1

@@ -115,6 +115,14 @@ class Brokers:
             await asyncio.sleep(0.01)
         return waiting
 
+    async def when_quiet(self) -> None:
+        """Returns when no other session is at work."""
+        while self.psql.execute(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()"
+        ).fetchall():
+            await asyncio.sleep(0.01)
+
 
 class Transaction:
     """A transaction that is open for as long as a test wants, with statements as they are sent."""
@@ -457,5 +465,7 @@ async def test_a_call_that_is_cancelled_does_not_spoil_the_next(brokers: Brokers
     with pytest.raises(asyncio.CancelledError):
         await writing
     other.rollback()
+    # What it had begun goes on in the database, until it finds that nobody is there.
+    await brokers.when_quiet()
     await one.write(1, "Empty")
     assert await two.state() == "Empty"
