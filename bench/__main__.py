@@ -100,7 +100,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=KINDS,
-        help="the least a broker in Python could do (producers only; both may be given)",
+        help="the least a broker in Python could do (producers only; several may be given)",
     )
     add(
         "--bootstrap-server",

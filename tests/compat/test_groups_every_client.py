@@ -61,7 +61,7 @@ def fill(group: Group, count: int, start: int = 0, **record: Any) -> set[bytes |
 # --- reading ---
 
 
-@pytest.mark.parametrize("way", [*EVERY_WAY[:-2], *variants(*EVERY_WAY[-3:])[1:]], ids=str)
+@pytest.mark.parametrize("way", [*EVERY_WAY[:-3], *variants(*EVERY_WAY[-3:])], ids=str)
 def test_members_share_read_commit_and_go_on(make_group: MakeGroup, way: Way) -> None:
     group = make_group(partitions=6, client=way.client)
     sent = fill(group, 60)
