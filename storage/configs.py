@@ -116,6 +116,18 @@ def topic_overrides(topic_id: ColumnElement[UUID]) -> Select[Any]:
     )
 
 
+def overrides_by_topic() -> Select[Any]:
+    """The settings of all topics that have any, as one object each: topic_id (text), overrides."""
+    return (
+        select(
+            config_entry.c.resource_name.label("topic_id"),
+            func.jsonb_object_agg(config_entry.c.name, config_entry.c.value).label("overrides"),
+        )
+        .where(config_entry.c.resource_type == TOPIC)
+        .group_by(config_entry.c.resource_name)
+    )
+
+
 def _belongs_to(resource_type: str, resource_names: Collection[str]) -> ColumnElement[bool]:
     return and_(
         config_entry.c.resource_type == resource_type,

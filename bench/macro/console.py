@@ -23,7 +23,8 @@ LARGE_RECORDS, LARGE = 40, 990_000  # librdkafka takes a million with what is ar
 PAGES = {
     "overview": "/",
     "topics": "/topics",
-    "topics_found": "/topics?q=0042",
+    "topics_found": "/topics?search=0042",
+    "topics_by_size": "/topics?sort=-size",
     "topic": "/topic?name=scale-00042",
     "groups": "/groups",
     "group": "/group?id=scale-0042",

@@ -67,6 +67,18 @@ async def test_partitions_keep_their_numbers_whatever_their_ids(store: TopicStor
     assert found.partition_ids[2] > found.partition_ids[1] + 1
 
 
+async def test_all_topics_are_read_as_each_of_them(store: TopicStore) -> None:
+    grown = row("grown", 2, a="1")
+    await create(store, row("many", 12, b="2", c="3"), grown, row("plain"))
+    async with store.change("test") as change:
+        await change.add_partitions(grown.topic_id, 2, 3)
+    listing = await store.list_topics(None)
+    assert listing is not None
+    assert {each.name: each for each in listing.topics} == await store.find_topics(
+        ["grown", "many", "plain"]
+    )
+
+
 async def test_change_that_fails_leaves_nothing(store: TopicStore) -> None:
     async def fail() -> None:
         async with store.change("test") as change:

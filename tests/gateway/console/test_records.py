@@ -10,7 +10,8 @@ import pytest
 
 from core.log.records import Record
 from core.schema.avro import parse
-from gateway.console.records.filters import BadPath, Filter, Path, TooLong
+from gateway.console.records.filters import BadPath, Filter, TooLong
+from gateway.console.records.paths import Path
 from gateway.console.records.turns import Turns
 from gateway.console.records.values import Format, for_json, hex_dump, show
 from tests.core.schema.avro_schemas import data_of, record
