@@ -6,7 +6,7 @@ again every second, so a lost message costs a second and never an answer.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -79,7 +79,7 @@ class Announcer:
         if led_elsewhere:
             self._tell(News.WATCHED, led_elsewhere)
 
-    def on_watched(self, partition_ids: Iterable[int]) -> None:
+    def on_watched(self, partition_ids: Collection[int]) -> None:
         """Another broker has requests that wait for these."""
         now = asyncio.get_running_loop().time()
         self._watched_until = {i: end for i, end in self._watched_until.items() if end >= now}
@@ -103,11 +103,11 @@ class Announcer:
             await self._wake.wait()
             self._wake.clear()
             noted, self._news = self._news, {}
-            try:
-                for news, ids in noted.items():
+            for news, ids in noted.items():
+                try:
                     await self._feed.publish(news, sorted(ids))
-            except StoreUnavailable as error:
-                log.debug("news_not_sent", reason=str(error))
+                except StoreUnavailable as error:
+                    log.debug("news_not_sent", news=news.name, reason=str(error))
             await asyncio.sleep(COALESCE_S)
 
 
