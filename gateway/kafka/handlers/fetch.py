@@ -7,6 +7,8 @@ Behavior: whole batches only; the first one found is given however large (KIP-74
 sleeps until a partition grows, or until something else is asked on its connection; a partition
 that does not exist does not cut it short, unless no other was asked for. Of several requests for
 one partition the last counts. Any broker serves any partition, so there is no preferred replica.
+But one that stops sends readers to the others, as Kafka's do that hand their leaderships over: a
+client asks for metadata then, and is connected elsewhere before this one has gone.
 Where a quota limits what is read, one answer has a quarter of a second of it at most; whoever says
 that it is a replica is held to quotas, too (Kafka's replicas are not). What Pulsar's clients have
 stored comes as record batches (`conversion.py`).
@@ -45,6 +47,7 @@ from gateway.runtime.throttling import Throttles, to_ms
 TOPIC_IDS_SINCE: Final = 13
 _READ, _REPLICATE = REQUIREMENTS["Fetch"]
 _NOT_THERE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
+_LED_ELSEWHERE: Final = Found(Error.NOT_LEADER_OR_FOLLOWER, None)
 _NOT_AUTHORIZED: Final = Found(Error.TOPIC_AUTHORIZATION_FAILED, None)
 _Topic: TypeAlias = FetchResponse.FetchableTopicResponse
 _Partition: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
@@ -239,6 +242,11 @@ async def _read_enough(
             found = await _read(asked, isolation, max_bytes, asker, ctx)
         except StoreUnavailable:
             return [(each, Found(Error.KAFKA_STORAGE_ERROR, None)) for each in asked]
+        if ctx.partitions.is_stopping and not ctx.cluster.is_alone:
+            return [
+                (partition, each if want is None else _LED_ELSEWHERE)
+                for partition, want, each in found
+            ]
         read = [(want, each) for _, want, each in found if want is not None]
         wait_ms = deadline - ctx.clock()
         if (

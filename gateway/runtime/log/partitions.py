@@ -140,9 +140,17 @@ class Partitions:
         except TimeoutError:
             log.info("appends_left_unsettled")
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether others lead."""
+        return self._is_stopping
+
     async def stop(self) -> None:
-        """Others lead: what comes from now on is refused. Drains what came before."""
+        """Others lead: what comes from now on is refused, and who waits for more is woken. Drains
+        what came before."""
         self._is_stopping = True
+        for partition_id in list(self._waiters):
+            self._wake(partition_id)
         await self.drain()
 
     async def close(self) -> None:

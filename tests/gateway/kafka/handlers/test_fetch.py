@@ -16,7 +16,7 @@ from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.pulsar.commands_pb2 import MessageMetadata
 from gateway.pulsar.entries import encode_entry
 from tests.batches import T0, batch, kafka_batch
-from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
 from tests.kafka_codes import Code
@@ -161,6 +161,28 @@ async def test_a_long_poll_sleeps_until_something_comes(log_broker: Broker) -> N
     await produce(log_broker, kafka_batch())
     part = await asyncio.wait_for(waiting, 2)
     assert len(batches(part)) == 1
+
+
+async def test_a_broker_that_stops_sends_readers_to_the_others(
+    log_broker: Broker, make_broker: MakeBroker
+) -> None:
+    await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    waiting = [asyncio.create_task(fetch(log_broker, offsets={0: 1}, wait_ms=20_000))]
+    await asyncio.sleep(0.1)
+    await make_broker()
+    await log_broker.cluster.heartbeat()
+    await log_broker.partitions.stop()
+    waiting.append(asyncio.create_task(fetch(log_broker)))
+    for part in await asyncio.wait_for(asyncio.gather(*waiting), 2):
+        assert (part.error_code, batches(part)) == (Code.NOT_LEADER_OR_FOLLOWER, [])
+
+
+async def test_there_are_none_where_it_is_alone(log_broker: Broker) -> None:
+    await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    await log_broker.partitions.stop()
+    assert len(batches(await fetch(log_broker))) == 1
 
 
 async def test_what_does_not_exist_does_not_end_a_long_poll(log_broker: Broker) -> None:
