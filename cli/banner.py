@@ -8,6 +8,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+
+NAMED_MAX: Final = 4
+"""Of several brokers: by so many a client finds the others, and a line can still be read."""
 
 
 def program(name: str) -> str:
@@ -37,8 +41,9 @@ def banner(
     protocol: Kafka's name of it where it is not PLAINTEXT: what clients have to trust, and who they
     are, only people know. asks_for_certificate: whether clients show one. data_dir: the embedded
     database's. service_url: where Pulsar's clients are served, http_url: where HTTP is, if they
-    are. brokers: the address of each, where there are several.
+    are. brokers: the address of each, where there are several; clients are told of some at once.
     """
+    named = ",".join(brokers[:NAMED_MAX]) or bootstrap
     produce = (
         "from kafka import KafkaProducer; "
         f"print(KafkaProducer(bootstrap_servers='{bootstrap}').send('demo', b'hello').get(10))"
@@ -47,11 +52,15 @@ def banner(
     server = "" if bootstrap == "localhost:9092" else f" --bootstrap-server {bootstrap}"
     about = [
         f"Penstock {version} is ready.",
-        f"  Kafka clients   bootstrap.servers={bootstrap}"
+        f"  Kafka clients   bootstrap.servers={named}"
         + (f" security.protocol={protocol}" if protocol else ""),
         *([f"  Pulsar clients  {service_url}"] if service_url else []),
         *([f"  HTTP            {http_url}"] if http_url else []),
-        *([f"  Brokers         {len(brokers)}: {', '.join(brokers)}"] if len(brokers) > 1 else []),
+        *(
+            [f"  Brokers         {len(brokers)}: {', '.join(brokers)}"]
+            if len(brokers) > NAMED_MAX
+            else []
+        ),
         f"  Database        {database}",
         f"  Look inside     {psql_command}",
         "",

@@ -25,10 +25,12 @@ from cli.transactions import transactions
 from cli.users import users
 from cli.worker import worker
 from core.version import VERSION
+from penstock.flags import Program
 from penstock.spark.pipelines.command import pipeline
 
 app = typer.Typer(
     name="penstock",
+    cls=Program,
     help="Kafka's and Pulsar's wire protocols over PostgreSQL.",
     no_args_is_help=True,
     add_completion=False,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from cli.banner import banner
+from cli.banner import NAMED_MAX, banner
 from cli.refusals import refusals, refuse, unreachable
 from core.version import VERSION
 
@@ -202,6 +202,10 @@ def _run(settings: "Settings", ready: "ReadyFile", end: "OrderlyEnd", *, ephemer
     with refusals(), ExitStack() as removals:
         with end.held():
             settings, server = _server(settings, removals, ephemeral=ephemeral)
+            if settings.workers > 1:
+                from gateway.workers.ports import check_free
+
+                check_free(settings)  # what is counted up, nobody has looked at before
             # PostgreSQL starts while the rest of the program is loaded: each takes half a
             # second. The pool's exit knows no thread whose start an exception met.
             pool = removals.enter_context(ThreadPoolExecutor(1))
@@ -295,8 +299,8 @@ def _greet(
         ]
 
     bootstrap, pulsar, http = told(KAFKA), told(PULSAR), told(HTTP)
-    service_url = f"pulsar{'+ssl' if tls else ''}://{','.join(pulsar)}" if pulsar else None
-    http_url = f"http{'s' if tls else ''}://{http[0]}" if http else None
+    pulsars = f"pulsar{'+ssl' if tls else ''}://"
+    https = [f"http{'s' if tls else ''}://{each}" for each in http]
     text = banner(
         bootstrap[0],
         psql,
@@ -305,8 +309,8 @@ def _greet(
         protocol=protocol,
         asks_for_certificate=kafka.asks_for_certificate,
         data_dir=shown if server is not None else None,
-        service_url=service_url,
-        http_url=http_url,
+        service_url=pulsars + ",".join(pulsar[:NAMED_MAX]) if pulsar else None,
+        http_url=", ".join(https[:NAMED_MAX]) or None,
         brokers=bootstrap,
     )
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
@@ -317,8 +321,8 @@ def _greet(
             ",".join(bootstrap),
             protocol=protocol,
             database_url=own_url,
-            service_url=service_url,
-            http_url=http_url,
+            service_url=pulsars + ",".join(pulsar) if pulsar else None,
+            http_url=https[0] if https else None,  # any of them shows and does it all
         )
     )
 

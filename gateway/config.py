@@ -116,13 +116,20 @@ OptionalEndpointSetting = Annotated[
 ]
 
 
-def parse_workers(text: object) -> object:
-    """A number, or the word `auto` for one on each core that this process may use."""
-    if str(text).strip().lower() != AUTO:
-        return text
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def parse_workers(text: object) -> int:
+    """A number, or the word `auto` for one on each core that this process may use.
+
+    Raises ValueError with what to write instead.
+    """
+    word = str(text).strip().lower()
+    if word == AUTO:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return min(cores or 1, MOST_WORKERS)
+    if not re.fullmatch("[0-9]{1,4}", word) or not 1 <= int(word) <= MOST_WORKERS:
+        raise ValueError(
+            f"'{text}' is not a number of brokers; write one from 1 to {MOST_WORKERS}, or {AUTO}"
+        )
+    return int(word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +275,6 @@ class Settings(BaseSettings):
     rack: str | None = Field(default=None, description="The broker's rack, told to clients.")
     workers: Annotated[int, NoDecode, BeforeValidator(parse_workers)] = Field(
         default=1,
-        ge=1,
-        le=MOST_WORKERS,
         description="Brokers to run, each in a process of its own and with ports of its own, "
         "counted up from those that are set; `auto`: one on each core that may be used.",
     )

@@ -103,12 +103,14 @@ class Listeners:
 
 
 @contextlib.contextmanager
-def listening_on(endpoint: Endpoint, flag: str) -> Iterator[None]:
-    """Turns the system's error about an address into a sentence. Raises SettingsError."""
+def listening_on(endpoint: Endpoint, flag: str, whose: str = "") -> Iterator[None]:
+    """Turns the system's error about an address into a sentence. whose: the address is, where that
+    cannot be seen from what is set. Raises SettingsError."""
     try:
         yield
     except (OSError, UnicodeError) as error:  # a host's name may be too long to look up
+        told = f"{endpoint}, {whose}" if whose else endpoint
         raise SettingsError(
-            f"Cannot listen on {endpoint} ({getattr(error, 'strerror', None) or error}): "
+            f"Cannot listen on {told} ({getattr(error, 'strerror', None) or error}): "
             f"stop what listens there, or choose another address with {flag}."
         ) from error

@@ -121,7 +121,9 @@ class Worker:
             self.ports = await process.serve(self._orders_of(self.number, self.ports))
         except Refused as refused:
             if not self.ports:
-                raise
+                # The first has found everything well that is the same for all.
+                own = f"Worker {self.number}, whose ports are counted up: " if self.number else ""
+                raise Refused(f"{own}{refused}") from refused
             return str(refused)
         except Ended as ended:
             return str(ended)

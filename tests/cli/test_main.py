@@ -75,6 +75,19 @@ def test_the_version_is_told() -> None:
     assert (done.returncode, done.stdout) == (0, f"penstock {VERSION}\n")
 
 
+@pytest.mark.parametrize("command", ["", "serve", "check", "topics create", "users add"])
+def test_help_shows_a_flag_without_a_value(command: str) -> None:
+    told = penstock(*command.split(), "--help").stdout
+    assert "--help" in told
+    assert "bool" not in told.lower()
+
+
+def test_pipelines_show_flags_so_too() -> None:
+    told = as_typed("pipeline", "--help").stdout
+    assert "--help" in told
+    assert "bool" not in told.lower()
+
+
 # --- wrong settings ---
 
 
@@ -538,6 +551,18 @@ def test_where_certificates_are_wanted_the_line_to_try_names_a_file() -> None:
     text = banner("localhost:1", "psql URL", **known, asks_for_certificate=True)
     assert "check --command-config FILE --bootstrap-server localhost:1" in text
     assert "check --tls --bootstrap-server" in banner("localhost:1", "psql URL", **known)
+
+
+def test_the_banner_names_each_of_a_few_brokers() -> None:
+    brokers = [f"127.0.0.1:{9092 + number}" for number in range(5)]
+    known = {"database": "./data", "version": "1"}
+    few = banner(brokers[0], "psql URL", **known, brokers=brokers[:2])
+    assert "  Kafka clients   bootstrap.servers=127.0.0.1:9092,127.0.0.1:9093\n" in few
+    assert "Brokers" not in few
+    assert "bootstrap_servers='127.0.0.1:9092'" in few
+    many = banner(brokers[0], "psql URL", **known, brokers=brokers)
+    assert f"bootstrap.servers={','.join(brokers[:4])}\n" in many
+    assert f"  Brokers         5: {', '.join(brokers)}\n" in many
 
 
 def test_the_default_address_needs_no_flag_in_the_banner() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cli.check import Presence, presence
@@ -178,6 +178,7 @@ def test_it_says_where_all_of_them_are_and_leaves_nothing(tmp_path: Path) -> Non
         handovers = [each for pid in workers for each in handovers_of(pid)]
         assert len(set(handovers)) == 2, "each hands payload over by itself"
         assert said.count("is ready.") == 1
+        assert f"bootstrap.servers={lines['bootstrap.servers']}\n" in said
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(WITHIN_S) == 0
@@ -237,15 +238,40 @@ def test_ports_that_meet_are_refused() -> None:
     )
 
 
-def test_a_worker_that_cannot_start_as_it_is_set_ends_the_command(
+def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+    ports = free_ports_in_a_row(2)
+    with socket.create_server(("127.0.0.1", ports[1])):
+        sentence = refused(
+            *("serve", "--workers", "2", "--listen", f"127.0.0.1:{ports[0]}"),
+            *("--data", tmp_path / "data"),
+        )
+    assert sentence == (
+        f"penstock: Cannot listen on 127.0.0.1:{ports[1]}, worker 1's, counted up from --listen "
+        f"127.0.0.1:{ports[0]} (Address already in use): stop what listens there, or choose "
+        "another address with --listen."
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_that_is_taken_meanwhile_ends_the_command(
     start_gateway: StartGateway, migrated_dir: Path
 ) -> None:
     ports = free_ports_in_a_row(2)
-    with socket.create_server(("127.0.0.1", ports[1])):
+    with contextlib.ExitStack() as taken:
+
+        def take() -> bool:
+            with contextlib.suppress(OSError):  # it is looked at just now
+                taken.enter_context(socket.create_server(("127.0.0.1", ports[1])))
+                return True
+            return False
+
         gateway = start_gateway("--workers", "2", data=migrated_dir, port=ports[0], wait=False)
+        eventually((migrated_dir / "pgdata" / "postmaster.pid").exists)
+        eventually(take)
         assert gateway.process.wait(WITHIN_S) == 2, gateway.log()
     assert gateway.log().splitlines()[-1] == (
-        f"penstock: Cannot listen on 127.0.0.1:{ports[1]} (Address already in use): "
+        "penstock: Worker 1, whose ports are counted up: Cannot listen on "
+        f"127.0.0.1:{ports[1]} (Address already in use): "
         "stop what listens there, or choose another address with --listen."
     )
     assert "Traceback" not in gateway.log()
@@ -286,6 +312,40 @@ def test_a_worker_that_is_killed_is_back_with_its_id(
 
 
 # --- what is replaced ---
+
+
+def test_a_consumer_always_knows_a_worker_that_is_there(
+    start_gateway: StartGateway, database_url: str
+) -> None:
+    """librdkafka forgets what Metadata does not name, and asks again where it is refused."""
+    ports = free_ports_in_a_row(2)
+    bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
+    gateway = start_gateway("--workers", "2", port=ports[0], database_url=database_url)
+    eventually(lambda: len(brokers_at(bootstrap)) == 2)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("t", 4)])["t"].result(20)
+    told: list[str] = []
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "none",
+        "error_cb": lambda error: told.append(error.name()),
+    }
+    consumers = [Consumer(settings) for _ in range(8)]
+    for each in consumers:
+        each.assign([TopicPartition("t", number, 0) for number in range(4)])
+
+    def are_polled(until: Callable[[], bool]) -> bool:
+        for each in consumers:
+            each.poll(0.01)
+        return until()
+
+    settled = time.monotonic() + 1
+    eventually(lambda: are_polled(lambda: time.monotonic() > settled))
+    gateway.process.send_signal(signal.SIGHUP)
+    eventually(lambda: are_polled(lambda: "workers_replaced" in gateway.log()))
+    for each in consumers:
+        each.close()
+    assert "_ALL_BROKERS_DOWN" not in told
 
 
 def test_code_that_cannot_be_loaded_replaces_nothing(tmp_path: Path, database_url: str) -> None:

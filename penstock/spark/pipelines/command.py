@@ -11,11 +11,14 @@ from importlib import import_module
 import typer
 from rich.console import Console
 
+from penstock.flags import Program
 from penstock.spark.pipelines import PIPELINES
 
 pipeline = typer.Typer(
+    cls=Program,
     help="Applications that run on Spark, and the jars that Spark needs. Needs the extra spark.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -123,13 +124,35 @@ def test_answers_are_read_as_they_were_written() -> None:
             {"broker_id": 2**31 - 2},
             "3 workers have ids from --broker-id on, up to 2147483647; set a lower one.",
         ),
-        ({"workers": "0"}, "--workers: Input should be greater than or equal to 1."),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(flags: dict[str, object], sentence: str) -> None:
     with pytest.raises(SettingsError) as refused:
         settings(**flags)
     assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", "0", "-1", "1001", "", "true", "9" * 5000])
+def test_workers_are_a_number_of_brokers(text: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        settings(workers=text)
+    assert str(refused.value) == (
+        f"--workers: '{text}' is not a number of brokers; write one from 1 to 1000, or auto."
+    )
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", "0"])
+def test_they_are_wherever_they_are_written(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = "is not a number of brokers; write one from 1 to 1000, or auto."
+    config = tmp_path / "penstock.toml"
+    config.write_text(f"workers = {text.replace('x', 'true')}")
+    with pytest.raises(SettingsError, match=f"^workers in {config}: .* {wrong}$"):
+        load_settings({}, config)
+    monkeypatch.setenv("PENSTOCK_WORKERS", text)
+    with pytest.raises(SettingsError, match=f"^PENSTOCK_WORKERS: '{text}' {wrong}$"):
+        load_settings({})
 
 
 def test_named_listeners_may_not_meet() -> None:
