@@ -23,6 +23,8 @@ HIDDEN: Final = ""
 """Instead of the id of a transaction that who looks may not see."""
 STANDS_STILL_S: Final = 60.0
 """A member that has committed nothing for so long, and has something to read, does not go on."""
+COMMITTED_JUST_NOW_S: Final = 10.0
+"""Who has committed within this time reads on: twice Kafka's auto.commit.interval.ms."""
 _NAMED_MAX: Final = 5  # of a kind; a group may have thousands of partitions
 
 
@@ -246,20 +248,22 @@ def _behind(view: GroupView, held_at: Mapping[tuple[str, int], HeldPartition]) -
     ]
     for each in sorted(behind, key=lambda each: -(each.lag or 0)):
         if each.end_offset:
+            age = each.committed_age_s
             yield Finding(
-                "lag",
+                "reads" if age is not None and age <= COMMITTED_JUST_NOW_S else "lag",
                 f"{each.topic} {each.partition} belongs to {each.client_id} at "
-                f"{(each.host or '').lstrip('/')}, and {_lag(each)}. {_pace(each)}",
+                f"{(each.host or '').lstrip('/')}, and {_lag(each)}. {_pace(age)}",
             )
 
 
-def _pace(each: Progress) -> str:
-    age = each.committed_age_s
+def _pace(age: float | None) -> str:
     if age is not None and age > STANDS_STILL_S:
         return (
             f"Nothing was committed there for {age:.0f} s: that process hangs on a record, gets "
             "none, or never commits."
         )
+    if age is not None and age <= COMMITTED_JUST_NOW_S:
+        return f"It goes on: its last commit there was {age:.0f} s ago."
     return (
         "Look again in some seconds: if the committed offset stands still, that process hangs on a "
         "record or never commits; if it moves, it is slow."

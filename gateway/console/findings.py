@@ -6,7 +6,7 @@ before. What a group or a subscription waits for in detail is on its own page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -36,47 +36,80 @@ _LONGEST: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """text: sentences. to: the page where it is seen in full and cured; cure: that in words.
-    is_bad: somebody waits; else it may become so."""
+    """text: sentences. to: the page where it is seen in full and cured; cure: that in words. also:
+    further pages, with their words. is_bad: somebody waits; else it may become so."""
 
     text: str
     to: str | None = None
     cure: str | None = None
     is_bad: bool = True
+    also: Sequence[tuple[str, str]] = ()
 
 
 def of_groups(places: Iterable[StuckPlace]) -> Iterator[Finding]:
-    """A group a finding: its worst partition, and how many more there are."""
-    for reader, found in _by_reader(places, lambda each: each.reader):
-        worst = found[0]
-        to, cure = _to_cure(worst) or (link("/group", id=reader), "Look at the group")
-        yield Finding(
-            f"{_cut(reader)} has read nothing of {_place(worst)} for {duration(worst.waits_s)}: "
-            f"{_why_group(worst)}. {_unread(found)}",
-            to,
-            cure,
-            is_bad=worst.hold is not None or worst.members > 0,
+    """A group a finding: its worst partition, and how many more there are. Those that one
+    transaction holds at one place are one finding."""
+    for together in _by_cause(_by_reader(places, lambda each: each.reader)):
+        names, worst = [reader for reader, _ in together], together[0][1][0]
+        yield _of_readers(
+            f"{_named(names)} {'has' if len(names) == 1 else 'have'} read nothing of "
+            f"{_place(worst)} for {duration(worst.waits_s)}: {_why_group(worst)}.",
+            [found for _, found in together],
+            [(link("/group", id=name), "group", name) for name in names],
         )
 
 
 def of_subscriptions(places: Iterable[StuckPlace]) -> Iterator[Finding]:
     """The same of subscriptions."""
-    for (topic, reader), found in _by_reader(places, lambda each: (each.topic, each.reader)):
-        worst = found[0]
-        here = (link("/subscription", topic=topic, name=reader), "Look at the subscription")
-        to, cure = _to_cure(worst) or here
-        yield Finding(
-            f"Subscription {_cut(reader)} has left a message of {_place(worst)} unacknowledged for "
-            f"{duration(worst.waits_s)}: {_why_subscription(worst)}. {_unread(found)}",
-            to,
-            cure,
-            is_bad=worst.hold is not None or worst.members > 0,
+    for together in _by_cause(_by_reader(places, lambda each: (each.topic, each.reader))):
+        names, worst = [reader for (_, reader), _ in together], together[0][1][0]
+        several = len(names) > 1
+        yield _of_readers(
+            f"Subscription{'s' * several} {_named(names)} {'have' if several else 'has'} left a "
+            f"message of {_place(worst)} unacknowledged for {duration(worst.waits_s)}: "
+            f"{_why_subscription(worst)}.",
+            [found for _, found in together],
+            [
+                (link("/subscription", topic=topic, name=name), "subscription", name)
+                for (topic, name), _ in together
+            ],
         )
 
 
-def of_transactions(found: Sequence[OpenTransaction]) -> Iterator[Finding]:
-    """A transaction a finding, with the partitions where it is the oldest."""
-    for producer_id in dict.fromkeys(each.producer_id for each in found):
+def _of_readers(
+    sentence: str, places: Sequence[Sequence[StuckPlace]], pages: Sequence[tuple[str, str, str]]
+) -> Finding:
+    """places: of each reader, the worst first. pages: of each reader, what it is, its name."""
+    worst = places[0][0]
+    cure = _to_cure(worst)
+    if cure is None:
+        to, noun, _ = pages[0]
+        cure = (to, f"Look at the {noun}")
+        pages = pages[1:]
+    return Finding(
+        f"{sentence} {_unread(places[0])}",
+        *cure,
+        is_bad=any(found[0].hold is not None or found[0].members > 0 for found in places),
+        also=[(to, f"Look at {noun} {_cut(name)}") for to, noun, name in pages[:_NAMED_MAX]],
+    )
+
+
+def causes(places: Iterable[StuckPlace]) -> set[int]:
+    """Producers whose transactions hold readers, and may be seen: they are told of with these."""
+    holds = [each.hold for each in places if each.hold is not None]
+    return {each.held_producer_id for each in holds if each.held_id != HIDDEN}
+
+
+def of_transactions(
+    found: Sequence[OpenTransaction], told: Collection[int] = ()
+) -> Iterator[Finding]:
+    """A transaction a finding, with the partitions where it is the oldest. told: producers of which
+    other findings tell already; what nobody will end is told of all the same."""
+    for producer_id in dict.fromkeys(
+        each.producer_id
+        for each in found
+        if each.producer_id not in told or each.transactional_id is None
+    ):
         its = [each for each in found if each.producer_id == producer_id]
         first = its[0]
         places = ", ".join(f"{each.topic}-{each.partition}" for each in its[:_NAMED_MAX])
@@ -161,6 +194,27 @@ def _by_reader(
         found.setdefault(key(each), []).append(each)
     for reader, its in found.items():
         yield reader, sorted(its, key=lambda each: (each.hold is None, -each.waits_s))
+
+
+def _by_cause(
+    readers: Iterable[tuple[Key, list[StuckPlace]]],
+) -> Iterator[list[tuple[Key, list[StuckPlace]]]]:
+    """Readers that one transaction holds at one place together, all others alone."""
+    found: dict[object, list[tuple[Key, list[StuckPlace]]]] = {}
+    for reader, its in readers:
+        worst = its[0]
+        cause: object = reader
+        if worst.hold is not None:
+            cause = (worst.hold.held_producer_id, worst.topic, worst.partition)
+        found.setdefault(cause, []).append((reader, its))
+    yield from found.values()
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = [_cut(each) for each in names[:_NAMED_MAX]]
+    if more := len(names) - len(shown):
+        return f"{', '.join(shown)} and {count(more)} more"
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _why_group(place: StuckPlace) -> str:

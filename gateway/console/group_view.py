@@ -25,12 +25,13 @@ _LINES_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition of a group. lag: records, exactly; else offsets. is_exact: which of both. held:
-    by which open transaction it is."""
+    """A partition of a group. behind: offsets up to the end, as Kafka's tools count. records: those
+    of them that a reader of committed data gets now; None where they are not counted. held: by
+    which open transaction it is."""
 
     place: GroupPlace
-    lag: int | None
-    is_exact: bool
+    behind: int | None
+    records: int | None
     owner: GroupMember | None
     held: HeldPartition | None
 
@@ -77,13 +78,8 @@ def rows_of(
     rows = []
     for place in places:
         where = (place.topic, place.partition)
-        lag = lags.get(where)
         row = PartitionRow(
-            place,
-            _behind(place) if lag is None else lag,
-            lag is not None,
-            owners.get(where),
-            held_at.get(where),
+            place, _behind(place), lags.get(where), owners.get(where), held_at.get(where)
         )
         rows.append(row)
     return rows
@@ -133,7 +129,8 @@ def _progress(row: PartitionRow, now: datetime) -> Progress:
         place.committed_offset,
         place.log_start_offset,
         place.end_offset,
-        row.lag,
+        # Its last offset may be a marker's, which is no record and never committed.
+        row.behind if row.records is None else row.records,
         None if owner is None else owner.member_id,
         None if owner is None else owner.client_id,
         None if owner is None else owner.host,
@@ -174,4 +171,5 @@ def lag_plot(history: Mapping[str, Series], until: float, span_s: float) -> Plot
         words = f"Offsets behind in all {len(history)} partitions {since}: "
         return plot([sorted(sums.items())], words + count(sum(now.values())), until, span_s)
     each = ", ".join(f"{name}: {count(value)}" for name, value in now.items())
-    return plot(list(history.values()), f"Offsets behind {since}. {each}", until, span_s)
+    lines = [line for line in history.values() if line]
+    return plot(lines, f"Offsets behind {since}. {each}", until, span_s, list(now))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import structlog
 
@@ -18,6 +18,7 @@ from core.ports.log import StoreUnavailable
 
 if TYPE_CHECKING:
     from core.ports.console import ConsoleReads
+    from core.ports.console.subscriptions import SubscriptionKey
     from gateway.console.plots import Series
 
 log = structlog.get_logger(__name__)
@@ -27,21 +28,25 @@ _EVERY_S: Final = 5.0
 _KEPT_S: Final = 300.0
 """After somebody has looked last."""
 _MOST_WATCHED: Final = 500
+_MOST_OF_THE_TIME: Final = 1 / 20
+"""So much of it each kind is asked for at most: where that takes long, a plot has fewer points."""
 
 Values = Mapping[str, int]
 Sample = tuple[float, Values]
-Read = Callable[[Collection[str]], Awaitable[Mapping[str, Values]]]
+Name = TypeVar("Name", bound=Hashable)
+Read = Callable[[Collection[Name]], Awaitable[Mapping[Name, Values]]]
 
 
-class History:
+class History(Generic[Name]):
     """Numbers of one kind, such as lags of groups, by whose they are. read: as they are now."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read[Name]) -> None:
         self._read = read
-        self._samples: dict[str, deque[Sample]] = {}
-        self._looked_at: dict[str, float] = {}
+        self._samples: dict[Name, deque[Sample]] = {}
+        self._looked_at: dict[Name, float] = {}
+        self._rests_until = float("-inf")
 
-    def of(self, name: str) -> Mapping[str, Series]:
+    def of(self, name: Name) -> Mapping[str, Series]:
         """What is known by now, by part (such as partitions); from now on it is watched."""
         if name in self._samples or len(self._samples) < _MOST_WATCHED:
             self._samples.setdefault(name, deque(maxlen=int(SPAN_S / _EVERY_S) + 1))
@@ -58,15 +63,21 @@ class History:
         return bool(self._samples)
 
     async def look(self) -> None:
-        """Takes a sample of all that is watched. Raises StoreUnavailable."""
+        """Takes a sample of all that is watched, unless the last one took long. Raises
+        StoreUnavailable."""
         now = time.monotonic()
         for name in [each for each, at in self._looked_at.items() if now - at > _KEPT_S]:
             del self._looked_at[name], self._samples[name]
-        if not self._samples:
+        if not self._samples or now < self._rests_until:
             return
-        found = await self._read(list(self._samples))
+        try:
+            found = await self._read(list(self._samples))
+        finally:
+            self._rests_until = now + (time.monotonic() - now) / _MOST_OF_THE_TIME
         at = time.time()
         for name, samples in self._samples.items():
+            while samples and samples[0][0] < at - SPAN_S:
+                samples.popleft()
             if name in found:
                 samples.append((at, found[name]))
 
@@ -86,6 +97,7 @@ class Histories:
         self._totals = History(totals)
         self._topics = History(appended)
         self._groups = History(reads.overview.unread)
+        self._subscriptions = History(reads.subscriptions.backlogs)
         self._task: asyncio.Task[None] | None = None
 
     def totals(self) -> Mapping[str, Series]:
@@ -100,7 +112,11 @@ class Histories:
         """Offsets that a group is behind, by topic and partition (`orders-3`)."""
         return self._watched(self._groups, group_id)
 
-    def _watched(self, history: History, name: str) -> Mapping[str, Series]:
+    def subscription(self, key: SubscriptionKey) -> Mapping[str, Series]:
+        """Messages in the backlog of a subscription, by partition (`3`)."""
+        return self._watched(self._subscriptions, key)
+
+    def _watched(self, history: History[Name], name: Name) -> Mapping[str, Series]:
         found = history.of(name)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -108,7 +124,9 @@ class Histories:
 
     async def _run(self) -> None:
         """Until nobody has looked for a while."""
-        all_ = (self._totals, self._topics, self._groups)
+        all_: tuple[History[Any], ...] = (
+            *(self._totals, self._topics, self._groups, self._subscriptions),
+        )
         while any(each.is_watched for each in all_):
             began = time.monotonic()
             for each in all_:

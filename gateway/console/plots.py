@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from gateway.console.rendering import count
+from gateway.console.rendering import count, duration
 
 WIDTH: Final = 600
 HEIGHT: Final = 70
@@ -19,16 +19,23 @@ Series = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """lines: each as `points` of a polyline. words: what it shows, for those who do not see it."""
+    """lines: each as `points` of a polyline; names: of them, where they have any. words: what it
+    shows, for those who do not see it. top: the greatest value; since: where the scale begins."""
 
     lines: Sequence[str]
     words: str
+    top: str
+    since: str
+    names: Sequence[str] = ()
     width: int = WIDTH
     height: int = HEIGHT
 
 
-def plot(series: Sequence[Series], words: str, until: float, span_s: float) -> Plot:
-    """Lines over the last span_s seconds before `until`, on one scale that begins at 0."""
+def plot(
+    series: Sequence[Series], words: str, until: float, span_s: float, names: Sequence[str] = ()
+) -> Plot:
+    """Lines over the last span_s seconds before `until`, on one scale that begins at 0. names: of
+    each line."""
     top = max((value for line in series for _, value in line), default=0) or 1
     usable = HEIGHT - 2 * _EDGE
 
@@ -36,7 +43,8 @@ def plot(series: Sequence[Series], words: str, until: float, span_s: float) -> P
         x = WIDTH * (1 - (until - at) / span_s)
         return f"{x:.1f},{HEIGHT - _EDGE - usable * max(value, 0) / top:.1f}"
 
-    return Plot([" ".join(point(*each) for each in line) for line in series if line], words)
+    lines = [" ".join(point(*each) for each in line) for line in series if line]
+    return Plot(lines, words, count(top), f"{duration(span_s)} ago", names)
 
 
 def rates(totals: Series) -> list[tuple[float, float]]:

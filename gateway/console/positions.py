@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from core.group.offset_reset import NewOffset, Place, Target, Way, new_offsets, parse_datetime
@@ -106,23 +107,46 @@ def read_moves(told: str) -> list[NewOffset]:
 
 def target_of(visit: Visit) -> Target | None:
     """Where to, as the query says; None where it does not. Raises ClientError."""
-    chosen, value = visit.text("way"), visit.text("value").strip()
+    chosen = visit.text("way")
     if not chosen:
         return None
     way = next((each for each, _ in WAYS if each.value == chosen), None)
     match way:
-        case None:
-            raise ClientError(400, "There is no such way")
         case Way.EARLIEST | Way.LATEST:
             return Target(way)
+        case Way.OFFSET:
+            return Target(way, _number(visit, "offset", "Which offset?"))
+        case Way.SHIFT:
+            return Target(way, _number(visit, "shift", "By how many offsets?"))
         case Way.DATETIME:
-            try:
-                return Target(way, parse_datetime(value))
-            except (ValueError, OverflowError):
-                raise ClientError(
-                    400, f"'{value[:100]}' is no time: write for example 2026-01-31T12:00:00"
-                ) from None
-    return Target(way, visit.number("value", 0, -_LAST_OFFSET))
+            return Target(way, _time_ms(visit))
+    raise ClientError(400, "There is no such way")
+
+
+def _number(visit: Visit, name: str, question: str) -> int:
+    if not visit.text(name).strip():
+        raise ClientError(400, question)
+    return visit.number(name, 0, -_LAST_OFFSET)
+
+
+def _time_ms(visit: Visit) -> int:
+    text = visit.text("time").strip()
+    if not text:
+        raise ClientError(400, "Which time?")
+    try:
+        return parse_datetime(text)
+    except (ValueError, OverflowError):
+        example = "2026-01-31T12:00:00"
+        raise ClientError(400, f"'{text[:100]}' is no time: write for example {example}") from None
+
+
+def shown_time(visit: Visit) -> str:
+    """The time of the query as a form's field has it, in UTC; empty where it is none."""
+    try:
+        at = datetime.fromtimestamp(_time_ms(visit) / 1000, UTC)
+    except (ClientError, ValueError, OverflowError, OSError):
+        return ""
+    return at.replace(tzinfo=None).isoformat(timespec="milliseconds")
 
 
 def partitions_of(text: str) -> Collection[int] | None:

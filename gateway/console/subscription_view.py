@@ -1,4 +1,4 @@
-"""Why a subscription does not go on: what is known of it, put into sentences.
+"""Why a subscription does not go on: what is known of it, put into sentences and a plot.
 
 Pure: rows of `core.ports.console.subscriptions` in, findings as those of groups out.
 """
@@ -6,15 +6,20 @@ Pure: rows of `core.ports.console.subscriptions` in, findings as those of groups
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from core.group.progress import HeldPartition
 from core.group.why import HIDDEN, Finding
 from core.ports.console.subscriptions import ConsumerRow, PendingAckRow, SubscriptionPlace
+from gateway.console.plots import Plot, plot
 from gateway.console.rendering import count, duration
 
+if TYPE_CHECKING:
+    from gateway.console.plots import Series
+
 _NAMED_MAX: Final = 5
+_LINES_MAX: Final = 8
 
 
 def why(
@@ -149,3 +154,24 @@ def _of_consumer(each: ConsumerRow) -> Finding:
         "no_permits",
         f"{who} asks for no messages: its receiver queue is full, and it does not call receive().",
     )
+
+
+def backlog_plot(history: Mapping[str, Series], until: float, span_s: float) -> Plot:
+    """How large the backlog was over time: a line for each partition, or, of many, their sum."""
+    lines = [line for line in history.values() if line]
+    if not lines:
+        return plot([], "Its backlog over time: looking…", until, span_s)
+    now = {number: line[-1][1] for number, line in history.items() if line}
+    begun = min(line[0][0] for line in lines)
+    of_all = f" in all {len(lines)} partitions" if len(lines) > 1 else ""
+    since = f"over the last {duration(max(1.0, until - begun))}"
+    words = f"Messages in its backlog{of_all} {since}: {count(sum(now.values()))}"
+    if len(lines) > _LINES_MAX:
+        sums: dict[float, float] = defaultdict(float)
+        for at, value in (sample for line in lines for sample in line):
+            sums[at] += value
+        return plot([sorted(sums.items())], words, until, span_s)
+    if of_all:
+        each = (f"{number}: {count(value)}" for number, value in now.items())
+        words += f". Partition {', '.join(each)}"
+    return plot(lines, words, until, span_s, [f"partition {number}" for number in now])

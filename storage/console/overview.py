@@ -47,7 +47,10 @@ FROM (SELECT count(*) AS topics FROM penstock.topic) AS t,
              coalesce(sum(next_offset), 0)::bigint AS appended
       FROM penstock.topic_partition) AS p,
      (SELECT count(*) AS groups FROM penstock.consumer_group) AS g,
-     (SELECT count(*) AS subscriptions FROM penstock.subscription) AS s,
+     (SELECT count(*) AS subscriptions
+      FROM (SELECT DISTINCT p.topic_id, s.name
+            FROM penstock.subscription s JOIN penstock.topic_partition p USING (partition_id))
+          AS named) AS s,
      (SELECT (coalesce((SELECT sum(committed_offset) FROM penstock.committed_offset), 0)
               + coalesce((SELECT sum(mark_delete) FROM penstock.subscription), 0))::bigint
           AS committed) AS c
@@ -145,9 +148,9 @@ ORDER BY hold.held_from IS NULL, b.waits_ms DESC LIMIT {_MOST_STUCK}
 OPEN_TRANSACTIONS: Final = f"""
 SELECT topic, partition, transactional_id, producer_id, state, client_host, records_waiting,
        extract(epoch FROM age)::float8 AS age_s,
-       extract(epoch FROM timeout_left)::float8 AS timeout_left_s
-FROM penstock.v_open_transaction_blocking
-WHERE age >= make_interval(secs => :after_s) LIMIT {_MOST_STUCK}
+       extract(epoch FROM timeout_left)::float8 AS timeout_left_s,
+       age >= make_interval(secs => :after_s) AS is_long_open
+FROM penstock.v_open_transaction_blocking LIMIT {_MOST_STUCK}
 """
 SLOWEST_GROUPS: Final = """
 SELECT g.group_id, sum(p.next_offset - greatest(o.committed_offset, p.log_start_offset))::bigint

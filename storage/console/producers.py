@@ -24,12 +24,16 @@ SELECT t.name AS topic, p.partition, s.producer_id, s.producer_epoch,
        s.last_offsets[1] AS known_from,
        penstock.from_unix_ms(s.last_timestamp) AS last_record, s.updated_at AS written_at,
        x.transactional_id, x.kind, s.txn_first_offset AS open_from,
-       x.producer_epoch AS newest_epoch, penstock.from_unix_ms(x.updated_at) AS newest_since
+       x.producer_epoch AS newest_epoch, penstock.from_unix_ms(x.updated_at) AS newest_since,
+       nullif(coalesce(x.client_id, c.client_id), '') AS client_id,
+       nullif(coalesce(x.client_host, c.client_host), '') AS client_host,
+       nullif(coalesce(x.owner, c.owner), '') AS owner
 """
 _JOINED: Final = """
 JOIN penstock.topic_partition p USING (partition_id)
 JOIN penstock.topic t USING (topic_id)
 LEFT JOIN penstock.transaction_state x USING (producer_id)
+LEFT JOIN penstock.producer_client c USING (producer_id)
 """
 PAGE: Final = f"""
 {_ROW}
@@ -46,6 +50,12 @@ ORDER BY s.updated_at DESC, t.name, p.partition LIMIT :most
 CLIENT: Final = """
 SELECT client_id, client_host, owner, since FROM penstock.v_producer_client
 WHERE producer_id = :producer_id AND transactional_id IS NULL
+"""
+IDS_OF_CLIENTS: Final = """
+SELECT producer_id AS number FROM penstock.v_producer_client
+WHERE transactional_id IS NULL
+  AND position(lower(:search) IN lower(concat_ws(E'\\n', client_id, client_host, owner))) > 0
+ORDER BY since DESC LIMIT :most
 """
 _NAMED: Final = """
 FROM penstock.named_producer n
@@ -137,6 +147,13 @@ class PostgresProducers:
         return await self._reading.rows(
             "producer", ProducerRow, OF_PRODUCER, producer_id=producer_id, most=most
         )
+
+    async def ids_of_clients(self, search: str, most: int) -> Collection[int]:
+        """See ProducerReads."""
+        found = await self._reading.rows(
+            "producer_clients", _Number, IDS_OF_CLIENTS, search=search, most=most
+        )
+        return [each.number for each in found]
 
     async def client(self, producer_id: int) -> ProducerClientRow | None:
         """See ProducerReads."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from core.ports.console.subscriptions import (
@@ -32,6 +33,10 @@ JOIN (SELECT * FROM penstock.v_subscription_backlog {_OF}) AS b
     USING (topic, partition, subscription)
 ORDER BY s.topic, s.subscription, s.partition
 """
+BACKLOGS: Final = f"""
+SELECT topic, subscription, partition, backlog FROM penstock.v_subscription_backlog {_OF}
+ORDER BY topic, subscription, partition
+"""
 CONSUMERS: Final = f"""
 SELECT topic, partition, subscription, consumer, type, permits, unacknowledged, is_active,
        is_blocked, priority_level, address, client, broker, connected_at, seen_at
@@ -43,6 +48,14 @@ SELECT partition, transactional_id, producer_id, state, start_offset, end_offset
 FROM penstock.v_pending_ack WHERE topic = :topic AND subscription = :subscription
 ORDER BY partition, start_offset LIMIT :most
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Backlog:
+    topic: str
+    subscription: str
+    partition: int
+    backlog: int
 
 
 class PostgresSubscriptions:
@@ -62,6 +75,17 @@ class PostgresSubscriptions:
         return await self._reading.rows(
             "subscription_places", SubscriptionPlace, PLACES, **_of(topics, names)
         )
+
+    async def backlogs(
+        self, keys: Collection[SubscriptionKey]
+    ) -> Mapping[SubscriptionKey, Mapping[str, int]]:
+        """See SubscriptionReads."""
+        of = _of({each.topic for each in keys}, {each.name for each in keys})
+        found: dict[SubscriptionKey, dict[str, int]] = {}
+        for row in await self._reading.rows("backlogs", _Backlog, BACKLOGS, **of):
+            key = SubscriptionKey(row.topic, row.subscription)
+            found.setdefault(key, {})[str(row.partition)] = row.backlog
+        return found
 
     async def consumers(self, topics: Collection[str], names: Collection[str]) -> list[ConsumerRow]:
         """See SubscriptionReads."""

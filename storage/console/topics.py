@@ -20,7 +20,8 @@ from storage.console.reading import Reading
 FIGURES: Final = """
 SELECT t.name, coalesce(sum(p.next_offset - p.log_start_offset), 0)::bigint AS offsets,
        coalesce(sum(p.size_bytes), 0)::bigint AS size_bytes,
-       penstock.from_unix_ms(max(p.max_timestamp)) AS newest_record, t.created_at
+       penstock.from_unix_ms(max(p.max_timestamp) FILTER (WHERE p.next_offset > p.log_start_offset))
+           AS newest_record, t.created_at
 FROM penstock.topic t LEFT JOIN penstock.topic_partition p USING (topic_id)
 WHERE t.name = ANY (:topics) GROUP BY t.topic_id
 """
@@ -35,19 +36,29 @@ RANKED: Final = {
     for rank, key in (
         (Rank.OFFSETS, "sum(next_offset - log_start_offset)"),
         (Rank.SIZE, "sum(size_bytes)"),
-        (Rank.NEWEST, "max(max_timestamp)"),
+        (
+            Rank.NEWEST,
+            "max(CASE WHEN next_offset > log_start_offset THEN max_timestamp ELSE -1 END)",
+        ),
     )
 }
 PARTITIONS: Final = """
 SELECT partition, partition_id, log_start_offset, last_stable_offset, high_watermark, size_bytes,
-       newest_record, leader_epoch, terminated_offset
+       CASE WHEN high_watermark > log_start_offset THEN newest_record END AS newest_record,
+       leader_epoch, terminated_offset
 FROM penstock.v_topic_partition
 WHERE topic = :topic AND partition BETWEEN :first AND :last ORDER BY partition
 """
 GROUPS: Final = """
-SELECT group_id, count(*) AS partitions, sum(lag)::bigint AS lag,
-       max(committed_at) AS committed_at
-FROM penstock.v_group_lag WHERE topic = :topic GROUP BY group_id ORDER BY group_id
+SELECT g.group_id, count(*) AS partitions,
+       sum(greatest(p.next_offset - greatest(o.committed_offset, p.log_start_offset), 0))::bigint
+           AS behind,
+       max(penstock.from_unix_ms(o.commit_timestamp)) AS committed_at
+FROM penstock.topic t
+JOIN penstock.topic_partition p USING (topic_id)
+JOIN penstock.committed_offset o USING (partition_id)
+JOIN penstock.consumer_group g USING (group_key)
+WHERE t.name = :topic GROUP BY g.group_id ORDER BY g.group_id
 """
 SUBSCRIPTIONS: Final = """
 SELECT subscription AS name, count(*) AS partitions, sum(backlog)::bigint AS backlog,

@@ -38,8 +38,8 @@ class DatabaseState:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of all topics. appended: offsets ever given out; committed: offsets of groups, summed up: how
-    much both grow is what is produced and consumed."""
+    """Of all topics. subscriptions: by topic and name. appended: offsets ever given out; committed:
+    offsets of groups, summed up: how much both grow is what is produced and consumed."""
 
     topics: int
     partitions: int
@@ -91,7 +91,8 @@ class StuckPlace:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """The oldest open transaction of a partition where readers of committed data wait."""
+    """The oldest open transaction of a partition where readers of committed data wait.
+    is_long_open: for longer than was asked about."""
 
     topic: str
     partition: int
@@ -102,6 +103,7 @@ class OpenTransaction:
     records_waiting: int
     age_s: float
     timeout_left_s: float | None
+    is_long_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ class OverviewReads(Protocol):
         """The same of subscriptions."""
 
     async def open_transactions(self, after_s: float) -> list[OpenTransaction]:
-        """Those that are open for so long, one a partition, the oldest first; some, if many."""
+        """All that are open, one a partition, the oldest first; some, if many. after_s: those
+        that are open for so long say so."""
 
     async def slowest_groups(self) -> list[SlowGroup]:
         """The few that are most behind."""

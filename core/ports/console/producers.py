@@ -10,7 +10,8 @@ from typing import Protocol
 class ProducerRow:
     """What a partition remembers of a producer id. open_from: the first offset of its open
     transaction there. newest_epoch: that of its transactional id, since newest_since.
-    known_from: the oldest batch that is remembered, by its last offset."""
+    known_from: the oldest batch that is remembered, by its last offset. client_id, client_host,
+    owner: of who asked for the id, as far as that is known."""
 
     topic: str
     partition: int
@@ -26,6 +27,9 @@ class ProducerRow:
     open_from: int | None
     newest_epoch: int | None
     newest_since: datetime | None
+    client_id: str | None
+    client_host: str | None
+    owner: str | None
 
     @property
     def is_overtaken(self) -> bool:
@@ -81,6 +85,9 @@ class ProducerReads(Protocol):
 
     async def of_producer(self, producer_id: int, most: int) -> Sequence[ProducerRow]:
         """All partitions that remember a producer, those it has written to last first."""
+
+    async def ids_of_clients(self, search: str, most: int) -> Collection[int]:
+        """Those without a transactional id whose client, host or owner has this text in it."""
 
     async def client(self, producer_id: int) -> ProducerClientRow | None:
         """Who asked for a producer id, without a transactional id; None: nobody knows any more."""

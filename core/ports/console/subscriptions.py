@@ -82,6 +82,11 @@ class SubscriptionReads(Protocol):
     ) -> list[SubscriptionPlace]:
         """Of subscriptions with these names of these topics, by topic, name and partition."""
 
+    async def backlogs(
+        self, keys: Collection[SubscriptionKey]
+    ) -> Mapping[SubscriptionKey, Mapping[str, int]]:
+        """Messages in the backlogs of these, by partition (`3`); perhaps those of others, too."""
+
     async def consumers(self, topics: Collection[str], names: Collection[str]) -> list[ConsumerRow]:
         """The same."""
 

@@ -18,7 +18,8 @@ class Rank(Enum):
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
     """What a topic holds. offsets: between start and end of its partitions' logs, so that there are
-    no more records. newest_record: None where it never had one."""
+    no more records. size_bytes: also of records that are deleted, as long as retention has not
+    freed them. newest_record: of partitions that hold any; None where none does."""
 
     name: str
     offsets: int
@@ -44,12 +45,12 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """A group that has committed offsets of a topic: of how many partitions, how many records it
-    has still to read there, and when it committed last."""
+    """A group that has committed offsets of a topic: of how many partitions, how many offsets it
+    is behind their ends, and when it committed last."""
 
     group_id: str
     partitions: int
-    lag: int
+    behind: int
     committed_at: datetime | None
 
 

@@ -32,6 +32,7 @@ from gateway.console.positions import (
     partitions_of,
     preview,
     read_moves,
+    shown_time,
     target_of,
 )
 from gateway.console.rendering import count, link, now_ms
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from core.topic.topic import Topic
 
 _NAMED_MAX: Final = 5
+_UNNOTICED: Final = (
+    "The group is {state}: {members} would not notice, and commit their own offsets again."
+)
+_NOT_EMPTY: Final = "The group is {state}, and is deleted without members only. It has {members}."
 _HAS_MEMBERS: Final = Refused(409, "The group has members now. Stop them first.")
 _REFUSALS: Final = {
     Error.NOT_COORDINATOR: CHANGES_HANDS,
@@ -77,7 +82,7 @@ async def choose_offsets(visit: Visit) -> Page:
         for each in places
         if each.committed_offset is not None
     }
-    blocked, shown, wrong = await _why_not(visit, facts), None, None
+    blocked, shown, wrong = await _why_not(visit, facts, _UNNOTICED), None, None
     target, topic = None, visit.text("topic")
     if blocked is None:
         try:
@@ -97,6 +102,7 @@ async def choose_offsets(visit: Visit) -> Page:
             "ways": WAYS,
             "topics": sorted({each.topic for each in places}),
             "blocked": blocked,
+            "time": shown_time(visit),
             "wrong": wrong,
             "preview": shown,
             "shown_max": SHOWN_MAX,
@@ -105,17 +111,15 @@ async def choose_offsets(visit: Visit) -> Page:
     )
 
 
-async def _why_not(visit: Visit, facts: GroupFacts) -> str | None:
-    """Who is in the group, which has to be without members."""
+async def _why_not(visit: Visit, facts: GroupFacts, sentence: str) -> str | None:
+    """Who is in the group, which has to be without members. sentence: why it has to."""
     members = await visit.runtime.console.groups.members(facts.group_id)
     if not members:
         return None
     names = [f"{each.client_id} at {each.host.lstrip('/')}" for each in members[:_NAMED_MAX]]
     more = f" and {len(members) - _NAMED_MAX} more" if len(members) > _NAMED_MAX else ""
-    return (
-        f"The group is {facts.state}: {', '.join(names)}{more} would not notice, and commit "
-        "their own offsets again. Stop them first; this page can be used then."
-    )
+    why = sentence.format(state=facts.state, members=f"{', '.join(names)}{more}")
+    return f"{why} Stop them first; this page can be used then."
 
 
 async def _preview(visit: Visit, target: Target, topic: str, old: Mapping[Place, int]) -> Preview:
@@ -230,7 +234,7 @@ async def choose_topic(visit: Visit) -> Page:
     return Page(
         "confirm.html",
         {
-            "title": "Delete offsets of a topic",
+            "title": "Delete a topic's offsets",
             "kind": "Group",
             "name": facts.group_id,
             "back": link("/group", id=facts.group_id),
@@ -292,7 +296,7 @@ async def confirm_deletion(visit: Visit) -> Page:
                 f"How far it has read {_many(len(places), 'partition')}{named}{more} is lost. A "
                 "consumer with this group.id begins where its auto.offset.reset says. Records stay."
             ),
-            "blocked": await _why_not(visit, facts),
+            "blocked": await _why_not(visit, facts, _NOT_EMPTY),
             "force": None,
             "number": None,
             "button": "Delete the group",

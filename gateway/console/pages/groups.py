@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from core.group.progress import HeldPartition
 from core.group.why import HIDDEN, findings
 from core.ports.console.groups import GroupFacts, GroupPlace
 from core.security.page_operations import (
@@ -22,8 +21,8 @@ from core.security.page_operations import (
 )
 from gateway.console.api import Page, page
 from gateway.console.group_view import (
+    PartitionRow,
     assigned_places,
-    hidden,
     lag_plot,
     listed,
     rows_of,
@@ -32,6 +31,7 @@ from gateway.console.group_view import (
     waiting_of,
 )
 from gateway.console.history import SPAN_S
+from gateway.console.holds import held_in
 from gateway.console.paging import Found, part_of
 from gateway.console.rendering import link
 from gateway.console.visit import Visit
@@ -97,7 +97,7 @@ async def group(visit: Visit) -> Page:
     shown = part_of(places, visit.number("page", 1, 1))
     topics = {each.topic for each in (places if len(places) <= _EXACT_MAX else shown.rows)}
     lags = await reads.lags(facts.group_id, topics)
-    held = _shown_to(visit, await reads.held({each.topic for each in places}))
+    held = await held_in(visit, {each.topic for each in places})
     rows = rows_of(places, members, lags, held)
     view = view_of(facts, members, rows, datetime.now(UTC))
     history = {
@@ -110,7 +110,8 @@ async def group(visit: Visit) -> Page:
         {
             "refresh_s": 3,
             "facts": facts,
-            "behind": sum(each.lag or 0 for each in rows),
+            "behind": sum(each.behind or 0 for each in rows),
+            "records": _all_records(rows),
             "findings": findings(view, held, waiting_of(facts)),
             "members": part_of(members, visit.number("members", 1, 1)),
             "waiting_for": set(facts.waiting_for),
@@ -126,6 +127,12 @@ async def group(visit: Visit) -> Page:
             "may_delete": visit.offers(DELETE_GROUP, facts.group_id),
         },
     )
+
+
+def _all_records(rows: Iterable[PartitionRow]) -> int | None:
+    """None where some are not counted."""
+    counted = [each.records for each in rows if each.behind]
+    return None if None in counted else sum(filter(None, counted))
 
 
 def _to(visit: Visit, **changed: int) -> str:
@@ -155,9 +162,3 @@ def _with_transaction(visit: Visit, place: GroupPlace) -> GroupPlace:
     if place.pending_offset is None or visit.may_see_transaction(place.pending_id):
         return place
     return replace(place, pending_id=HIDDEN)
-
-
-def _shown_to(visit: Visit, held: Iterable[HeldPartition]) -> list[HeldPartition]:
-    return [
-        each if visit.may_see_transaction(each.transactional_id) else hidden(each) for each in held
-    ]

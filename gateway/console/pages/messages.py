@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
@@ -19,6 +19,7 @@ from core.ports.log import StoreUnavailable
 from core.security.page_operations import READ_TOPIC, WRITE_TOPIC
 from core.topic.topic import Topic
 from gateway.console.api import Page, page
+from gateway.console.holds import held_in
 from gateway.console.records.asked import LIMITS, WAYS, Asked, place, shown_time
 from gateway.console.records.log import Stretch
 from gateway.console.records.rows import json_line, rows_of
@@ -29,6 +30,10 @@ from gateway.console.rendering import HEADERS, count
 from gateway.console.topics import head_of
 from gateway.console.visit import Visit
 from gateway.web.call import ClientError
+
+if TYPE_CHECKING:
+    from core.group.progress import HeldPartition
+    from gateway.web.api import Refused
 
 _PAGE_WITHIN_S: Final = 0.1
 _TOLD_EVERY_S: Final = 0.25
@@ -56,11 +61,14 @@ async def readable_topic(visit: Visit) -> Topic:
 async def messages(visit: Visit) -> Page:
     """The form, and a first part of what it finds."""
     topic = await readable_topic(visit)
-    asked = Asked.of(visit)
     room = visit.console.records
-    sought = asked.sought()
     turn = partial(room.page_turn, visit.call.request)
-    stretches = await asked.stretches(topic, room.reader, turn)
+    try:
+        asked = Asked.of(visit)
+        sought = asked.sought()
+        stretches = await asked.stretches(topic, room.reader, turn)
+    except ClientError as wrong:
+        return _filled_in_again(visit, topic, wrong.refused)
     firsts = [Stretch(s.number, s.partition_id, s.start, s.end) for s in stretches]
     search = room.search(topic, sought, stretches)
     hits: list[Hit] = []
@@ -74,24 +82,59 @@ async def messages(visit: Visit) -> Page:
         hits = [by_place[place] for place in search.keep(by_place)]
     else:
         is_complete = False
-    rows = await rows_of(visit, topic, hits)
-    return Page(
-        "messages.html",
-        {
-            "head": head_of(visit, topic),
-            "topic": topic,
-            "asked": asked,
-            "time": shown_time(asked),
-            "ways": WAYS,
-            "formats": list(Format),
-            "limits": LIMITS,
-            "rows": rows,
-            "words": "" if asked.is_live else words(search, is_through=search.is_through),
-            "stream": None if is_complete else asked.link("/topic/messages/stream"),
-            "older": _older(asked, search, firsts),
-            "newer": _newer(asked, search, firsts),
-            "can_write": visit.offers(WRITE_TOPIC, topic.name),
-        },
+    return _form(
+        visit,
+        topic,
+        asked,
+        held=await _held(visit, topic, stretches),
+        rows=await rows_of(visit, topic, hits),
+        words="" if asked.is_live else words(search, is_through=search.is_through),
+        stream=None if is_complete else asked.link("/topic/messages/stream"),
+        older=_older(asked, search, firsts),
+        newer=_newer(asked, search, firsts),
+    )
+
+
+def _form(visit: Visit, topic: Topic, asked: Asked, status: int = 200, **values: Any) -> Page:
+    around = {
+        "head": head_of(visit, topic),
+        "topic": topic,
+        "asked": asked,
+        "offset": asked.offset,
+        "time": shown_time(asked),
+        "ways": WAYS,
+        "formats": list(Format),
+        "limits": LIMITS,
+        "refused": None,
+        "can_write": visit.offers(WRITE_TOPIC, topic.name),
+    }
+    return Page("messages.html", {**around, **values}, status)
+
+
+def _filled_in_again(visit: Visit, topic: Topic, refused: Refused) -> Page:
+    """The form with what was asked, and why it cannot be."""
+    return _form(
+        visit,
+        topic,
+        Asked.as_far_as_known(visit),
+        refused.status,
+        refused=refused.reason,
+        offset=visit.text("offset"),
+        **dict.fromkeys(("held", "rows"), ()),
+        **dict.fromkeys(("words", "stream", "older", "newer")),
+    )
+
+
+async def _held(
+    visit: Visit, topic: Topic, stretches: Iterable[Stretch]
+) -> Sequence[HeldPartition]:
+    """Where what is shown ends at an open transaction: what lies behind is not shown."""
+    numbers = {each.number for each in stretches if each.is_held}
+    if not numbers:
+        return ()
+    found = await held_in(visit, {topic.name})
+    return sorted(
+        (each for each in found if each.partition in numbers), key=lambda each: each.partition
     )
 
 
@@ -240,6 +283,9 @@ async def _live_lines(
             yield rows
         wrong = search.wrong
         so_far = f"Live: {count(found + search.found)} found since you look."
+        if asked.committed and news.held:
+            so_far += f" In {count(news.held)} partition{'s' * (news.held > 1)} an open transaction"
+            so_far += " holds up what is behind its first record: it is not shown."
         if left_out:
             so_far += f" {count(left_out)} of them came too fast to be shown."
         if search.is_given_up:

@@ -47,10 +47,12 @@ async def overview(visit: Visit) -> Page:
         for each in _visible(visit, await shared.stuck_groups.get())
         if visit.may(GROUP_SHOWN, each.reader)
     ]
+    subscriptions = list(_visible(visit, await shared.stuck_subscriptions.get()))
+    long_open = [each for each in transactions if each.is_long_open]
     found = [
         *findings.of_groups(groups),
-        *findings.of_subscriptions(_visible(visit, await shared.stuck_subscriptions.get())),
-        *findings.of_transactions(transactions),
+        *findings.of_subscriptions(subscriptions),
+        *findings.of_transactions(long_open, findings.causes([*groups, *subscriptions])),
     ]
     if brokers is not None and database is not None:
         found += [*findings.of_brokers(brokers), *findings.of_database(database)]

@@ -86,8 +86,8 @@ def _bytes(form: Form, name: str) -> bytes | None:
         case "hex":
             try:
                 return bytes.fromhex(text)
-            except ValueError as error:
-                raise _Wrong(f"The {name} is no hex: {error}") from None
+            except ValueError:
+                raise _Wrong(f"The {name} is no hexadecimal") from None
         case "json":
             try:
                 json.loads(text)

@@ -110,9 +110,12 @@ async def _topics(visit: Visit, topic: str) -> Collection[str] | None:
 
 
 async def _producer_ids(visit: Visit, search: str) -> Collection[int]:
-    """Of a number its own, and of a text those of transactions that may be seen."""
-    named = await visit.runtime.console.transactions.names(search, MOST, is_open=False)
+    """Of a number its own, and of a text those of transactions that may be seen, and of clients
+    without any."""
+    reads = visit.runtime.console
+    named = await reads.transactions.names(search, MOST, is_open=False)
     found = {each.producer_id for each in named if may_see(visit, each)}
+    found.update(await reads.producers.ids_of_clients(search, MOST))
     if search.isdecimal() and len(search) < 19:
         found.add(int(search))
     return found

@@ -29,6 +29,7 @@ from gateway.console.positions import (
     partitions_of,
     preview,
     read_moves,
+    shown_time,
     target_of,
 )
 from gateway.console.rendering import count, link
@@ -75,6 +76,7 @@ async def choose_place(visit: Visit) -> Page:
             "ways": _WAYS,
             "topics": None,
             "blocked": None,
+            "time": shown_time(visit),
             "wrong": wrong,
             "preview": shown,
             "shown_max": SHOWN_MAX,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,10 +18,12 @@ from core.security.page_operations import (
 from core.subscription.group_ids import SubscriptionName
 from gateway.console.api import Page, page
 from gateway.console.group_view import hidden
+from gateway.console.history import SPAN_S
 from gateway.console.paging import part_of
 from gateway.console.rendering import link
-from gateway.console.subscription_view import why
+from gateway.console.subscription_view import backlog_plot, why
 from gateway.console.visit import Visit
+from gateway.runtime.subscriptions.live_consumers import EVERY_S
 from gateway.web.call import ClientError
 
 _PENDING_MAX: Final = 200
@@ -69,6 +72,7 @@ async def subscription(visit: Visit) -> Page:
         each if visit.may_see_transaction(each.transactional_id) else hidden(each)
         for each in await visit.runtime.console.groups.held([key.topic])
     ]
+    history = visit.console.histories.subscription(key)
     address = {"topic": key.topic, "name": key.name}
     return Page(
         "subscription.html",
@@ -79,6 +83,8 @@ async def subscription(visit: Visit) -> Page:
             "findings": why(places, consumers, held, pending),
             "first": places[0],
             "backlog": sum(each.backlog for each in places),
+            "plot": backlog_plot(history, time.time(), SPAN_S),
+            "seen_every_s": EVERY_S,
             "partitions": part_of(places, visit.number("page", 1, 1)),
             "consumers": part_of(consumers, visit.number("consumers", 1, 1)),
             "pending": pending,

@@ -28,6 +28,7 @@ from gateway.console.plots import rate_plot
 from gateway.console.rendering import link
 from gateway.console.topics import find_topic, head_of
 from gateway.console.visit import Visit
+from gateway.runtime.log.retention import CHECK_CONFIG
 from gateway.web.api import Refused
 
 _KAFKA: Final = "kafka"
@@ -44,7 +45,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads the topic. to: its own page. kind: in a word. behind: how many records."""
+    """Who reads the topic. to: its own page. kind: in a word. behind: how many offsets; of a
+    subscription, messages."""
 
     name: str
     to: str
@@ -90,6 +92,7 @@ async def topic(visit: Visit) -> Page | Refused:
             "head": head_of(visit, found),
             "topic": found,
             "figures": figures[name],
+            "freed_every_s": visit.runtime.configs.broker_int(CHECK_CONFIG) / 1000,
             "plot": rate_plot("Produced", appended, time.time(), SPAN_S),
             "holds": holds,
             "partitions": [_partition(visit, row) for row in rows],
@@ -126,7 +129,7 @@ async def _readers(visit: Visit, name: str) -> list[Reader]:
             link("/group", id=each.group_id),
             "group",
             each.partitions,
-            each.lag,
+            each.behind,
             each.committed_at,
         )
         for each in groups

@@ -115,7 +115,7 @@ def _why_not_confirmed(topic: Topic, form: Form) -> tuple[str, int] | None:
     if form.text("id") != str(topic.topic_id):
         return "The topic was deleted and made again: look at what is lost now", 409
     if form.text("confirmed") != topic.name:
-        return f"To confirm, write the topic's name: {topic.name}", 400
+        return "That is not the topic's name", 400
     return None
 
 

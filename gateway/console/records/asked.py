@@ -7,8 +7,8 @@ to be looked at, where `100-` goes up to the end.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +33,7 @@ WAYS: Final[Mapping[str, str]] = {
     "time": "from a time on",
     "live": "live: what comes from now on",
 }
+_WAY: Final = "end"
 LIMITS: Final = (20, 50, 200, 500)
 _LIMIT: Final = 50
 _LONGEST_PLACE: Final = 24_000  # an address is to fit into a request's headers
@@ -60,23 +61,41 @@ class Asked:
     @classmethod
     def of(cls, visit: Visit) -> Asked:
         """Raises ClientError."""
-        way, format_ = visit.text("from", "end"), visit.text("format", Format.AUTO.value)
+        way, format_ = visit.text("from", _WAY), visit.text("format", Format.AUTO.value)
         if way not in WAYS or format_ not in list(Format):
             raise ClientError(400, f"There is no way '{way[:50]}', or no format '{format_[:50]}'")
-        limit = visit.number("limit", _LIMIT, 1, LIMITS[-1])
+        return cls._read(visit, visit.number)
+
+    @classmethod
+    def as_far_as_known(cls, visit: Visit) -> Asked:
+        """The same without what cannot be read: for the form that says what is wrong. Raises
+        ClientError without a topic."""
+
+        def number(name: str, default: int, least: int = 0, most: int = 2**63 - 1) -> int:
+            try:
+                return visit.number(name, default, least, most)
+            except ClientError:
+                return default
+
+        return cls._read(visit, number)
+
+    @classmethod
+    def _read(cls, visit: Visit, number: Callable[..., int]) -> Asked:
+        way, format_ = visit.text("from", _WAY), visit.text("format", Format.AUTO.value)
+        partition = number("partition", -1) if visit.text("partition") else -1
         return cls(
             visit.needed("name"),
-            visit.number("partition", 0) if visit.text("partition") else None,
-            way,
-            visit.number("offset", 0),
+            None if partition < 0 else partition,
+            way if way in WAYS else _WAY,
+            number("offset", 0),
             visit.text("time"),
             visit.text("key"),
             visit.text("key_hex"),
             visit.text("text"),
             visit.text("jsonpath"),
-            Format(format_),
+            Format(format_) if format_ in list(Format) else Format.AUTO,
             visit.text("read", "committed") != "all",
-            limit,
+            number("limit", _LIMIT, 1, LIMITS[-1]),
             visit.text("at"),
         )
 
@@ -168,14 +187,15 @@ class Asked:
     ) -> Stretch:
         start = state.log_start_offset
         end = state.last_stable_offset if self.committed else state.high_watermark
+        is_held = end < state.high_watermark
         match self.way:
             case "offset":
                 start = min(max(start, self.offset), end)
             case "time":
                 start = min(await reader.find_time(state, _time_ms(self.time), turn), end)
             case "live":
-                return Stretch(number, state.partition_id, end, None)
-        return Stretch(number, state.partition_id, start, end)
+                return Stretch(number, state.partition_id, end, None, is_held=is_held)
+        return Stretch(number, state.partition_id, start, end, is_held=is_held)
 
 
 def _path(text: str) -> Path:
@@ -201,7 +221,7 @@ def _at(at: str, whole: Sequence[Stretch], *, is_live: bool) -> Iterable[Stretch
         if not is_live:
             assert stretch.end is not None, "only live ones are open"
             end = stretch.end if end is None else min(end, stretch.end)
-        yield Stretch(stretch.number, stretch.partition_id, start, end)
+        yield replace(stretch, start=start, end=end)
 
 
 def place(stretches: Iterable[Stretch]) -> str:
@@ -233,6 +253,6 @@ def shown_time(asked: Asked) -> str:
         return ""
     try:
         at = datetime.fromtimestamp(_time_ms(asked.time) / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
+    except (ClientError, ValueError, OverflowError, OSError):
         return ""
     return at.replace(tzinfo=None).isoformat(timespec="milliseconds")

@@ -45,13 +45,15 @@ _NO_MORE: Final[dict[Error, str]] = {
 @dataclass(slots=True)
 class Stretch:
     """Offsets of a partition that are still to be looked at: [start, end). end: None while what is
-    new is followed. wrong: why nothing more can be read there."""
+    new is followed. wrong: why nothing more can be read there. is_held: whether an open transaction
+    holds up those who read committed data, and it is read so."""
 
     number: int
     partition_id: int
     start: int
     end: int | None
     wrong: str = ""
+    is_held: bool = False
 
     @property
     def left(self) -> int:
@@ -85,6 +87,12 @@ class News:
     parts: Sequence[Part]
     wants: Sequence[Want] = field(default=())
     found: Sequence[Found] = field(default=())
+
+    @property
+    def held(self) -> int:
+        """In how many partitions an open transaction holds up those who read committed data."""
+        states = [each.state for each in self.found if each.state is not None]
+        return sum(1 for each in states if each.last_stable_offset < each.high_watermark)
 
 
 class LogReader:

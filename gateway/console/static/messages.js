@@ -33,29 +33,13 @@ document.addEventListener("click", (event) => {
 });
 offerCopies(document);
 
-// --- the form: only the fields that the way asks for; times in the viewer's zone ---
+// --- the form: what is empty is not asked ---
 
-const form = document.getElementById("search");
-if (form) {
-  const fields = form.querySelectorAll("[data-for]");
-  const choose = () => {
-    for (const each of fields) each.hidden = each.dataset.for !== form.elements.from.value;
-  };
-  const time = form.elements.time;
-  if (time.value) {
-    const at = new Date(`${time.value}Z`);
-    time.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, -1);
+document.getElementById("search")?.addEventListener("formdata", (event) => {
+  for (const [name, value] of [...event.formData]) {
+    if (!value && name !== "name") event.formData.delete(name); // a short address
   }
-  form.addEventListener("formdata", (event) => {
-    const at = new Date(time.value);
-    if (!Number.isNaN(at.getTime())) event.formData.set("time", at.toISOString());
-    for (const [name, value] of [...event.formData]) {
-      if (!value && name !== "name") event.formData.delete(name); // a short address
-    }
-  });
-  form.elements.from.addEventListener("change", choose);
-  choose();
-}
+});
 
 // --- rows as they come ---
 

@@ -1,4 +1,5 @@
-// Times in the viewer's zone, and what is live is fetched again: the server renders all of it.
+// Times in the viewer's zone, tables for narrow windows, forms that ask for what is needed, and what
+// is live is fetched again: the server renders all of it.
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const style = new Intl.DateTimeFormat(undefined, {
@@ -7,7 +8,7 @@ const style = new Intl.DateTimeFormat(undefined, {
 });
 
 /** Writes the times below an element in the viewer's zone; UTC stays in the title. */
-export function localTimes(root) {
+function localTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
@@ -15,6 +16,41 @@ export function localTimes(root) {
     time.textContent = style.format(at);
   }
   for (const each of root.querySelectorAll("[data-zone]")) each.textContent = zone;
+}
+
+/** In a narrow window a row is a block, whose cells say what they are. */
+function nameCells(root) {
+  for (const table of root.querySelectorAll(".wide > table:not(#messages)")) {
+    const titles = [...table.querySelectorAll("thead th")].map((each) => each.textContent.trim());
+    for (const row of table.querySelectorAll("tbody > tr")) {
+      if (row.children.length !== titles.length) continue;
+      for (const [place, cell] of [...row.children].entries()) cell.dataset.title = titles[place];
+    }
+  }
+}
+
+/** A form asks only for what the chosen way needs; its times are the viewer's, and sent as UTC. */
+function asksByWay(ways) {
+  const fields = ways.form.querySelectorAll("[data-for]");
+  const times = ways.form.querySelectorAll("input[type=datetime-local]");
+  const choose = () => {
+    for (const each of fields) {
+      each.hidden = each.dataset.for !== ways.value;
+      each.querySelector("input").disabled = each.hidden; // and so is not sent
+    }
+  };
+  for (const each of times) {
+    if (!each.value) continue;
+    const at = new Date(`${each.value}Z`);
+    each.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, -1);
+  }
+  ways.form.addEventListener("formdata", (event) => {
+    for (const { name, value } of times) {
+      if (event.formData.get(name)) event.formData.set(name, new Date(value).toISOString());
+    }
+  });
+  ways.addEventListener("change", choose);
+  choose();
 }
 
 /** A live part is left alone while someone writes or chooses in it. */
@@ -28,6 +64,7 @@ function take(fresh) {
     const next = fresh.getElementById(part.id);
     if (!next || isBusy(part)) continue;
     localTimes(next);
+    nameCells(next);
     if (next.innerHTML === part.innerHTML) continue;
     const focused = part.contains(document.activeElement) ? document.activeElement : null;
     const href = focused?.getAttribute("href");
@@ -66,6 +103,8 @@ async function refresh(everyMs) {
 }
 
 localTimes(document);
+nameCells(document);
+for (const ways of document.querySelectorAll("select[data-ways]")) asksByWay(ways);
 document.addEventListener("fresh", (event) => localTimes(event.detail)); // other scripts' rows
 const address = new URL(location.href);
 if (address.searchParams.has("said")) { // told once, not again with each reload

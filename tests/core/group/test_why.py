@@ -115,7 +115,9 @@ def test_what_an_open_transaction_holds_is_named_as_far_as_it_may_be_seen() -> N
 
 def test_a_member_that_commits_nothing_is_told_from_a_slow_one() -> None:
     owner = {"member_id": "a-1", "client_id": "a", "host": "/h"}
-    ((_, slow),) = said("Stable", rows=[progress(0, 4, committed_age_s=2.0, **owner)])
-    assert slow.endswith("if it moves, it is slow.")
+    ((kind, fine),) = said("Stable", rows=[progress(0, 4, committed_age_s=2.0, **owner)])
+    assert (kind, fine[-47:]) == ("reads", " It goes on: its last commit there was 2 s ago.")
+    ((kind, slow),) = said("Stable", rows=[progress(0, 4, committed_age_s=20.0, **owner)])
+    assert (kind, slow[-24:]) == ("lag", "if it moves, it is slow.")
     ((_, stuck),) = said("Stable", rows=[progress(0, 4, committed_age_s=200.0, **owner)])
     assert "Nothing was committed there for 200 s: that process hangs" in stuck

@@ -48,6 +48,30 @@ def test_a_transaction_that_holds_a_group() -> None:
     assert (found.to, found.is_bad) == ("/transaction?id=payments-7", True)
 
 
+def test_readers_that_one_transaction_holds_are_one_finding() -> None:
+    held = replace(PLACE, hold=HOLD)
+    places = [held, *(replace(held, reader=name) for name in ("audit", "mail", "risk"))]
+    (found,) = findings.of_groups(places)
+    assert found.text.startswith("billing, audit, mail and 1 more have read nothing of orders-3")
+    assert found.to == "/transaction?id=payments-7"
+    assert found.also[0] == ("/group?id=billing", "Look at group billing")
+    (found,) = findings.of_subscriptions(places[:2])
+    assert found.text.startswith("Subscriptions billing and audit have left a message")
+    # At another place, or by nobody: each is told of by itself.
+    elsewhere = replace(held, reader="audit", partition=4)
+    assert len(list(findings.of_groups([held, elsewhere]))) == 2
+    assert len(list(findings.of_groups([PLACE, replace(PLACE, reader="audit")]))) == 2
+
+
+def test_a_transaction_is_told_of_once() -> None:
+    held = replace(PLACE, hold=replace(HOLD, held_producer_id=OPEN.producer_id))
+    assert not list(findings.of_transactions([OPEN], findings.causes([held, PLACE])))
+    hidden = replace(held, hold=replace(HOLD, held_id=HIDDEN, held_producer_id=OPEN.producer_id))
+    assert list(findings.of_transactions([OPEN], findings.causes([hidden])))
+    hanging = replace(OPEN, transactional_id=None, state="hanging", timeout_left_s=None)
+    assert list(findings.of_transactions([hanging], findings.causes([held])))
+
+
 def test_one_that_may_not_be_seen() -> None:
     hidden = replace(HOLD, held_id=HIDDEN, held_host=None)
     (found,) = findings.of_groups([replace(PLACE, hold=hidden)])

@@ -42,10 +42,11 @@ def test_only_topics_that_may_be_seen_are_shown() -> None:
 def test_a_partition_has_its_owner_its_lag_and_what_holds_it() -> None:
     held = HeldPartition("t", 1, "tx", 4, 10, 1)
     rows = rows_of([place(0, 1), place(1, 4), place(2, None)], [READER], {("t", 1): 5}, [held])
-    assert [(each.lag, each.is_exact) for each in rows] == [(8, False), (5, True), (None, False)]
+    assert [(each.behind, each.records) for each in rows] == [(8, None), (6, 5), (None, None)]
     assert [each.owner for each in rows] == [READER, READER, None]
     assert [each.held for each in rows] == [None, held, None]
     view = view_of(FACTS, [READER], rows, NOW)
+    assert [each.lag for each in view.progress] == [8, 5, None]
     assert [each.committed_age_s for each in view.progress] == [90.0, 90.0, None]
     assert view.group.members[0].target == {"t": [0]}
 

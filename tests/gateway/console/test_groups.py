@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import psycopg
 import pytest
@@ -25,9 +25,12 @@ from storage.users import put_user
 from tests.gateway.console.conftest import WITHIN_S, Site, StartSite
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from playwright.sync_api import Page as Tab
 
 RECORDS = 10  # in each partition
+TIME = "1970-01-01T00:16:40.008"
+"""Of the ninth of them."""
 TURNS_AROUND = "\N{RIGHT-TO-LEFT OVERRIDE}"
 HOSTILE = f"<script>alert(1)</script>\"'../\N{SMILING FACE WITH OPEN MOUTH}{TURNS_AROUND}"
 
@@ -133,7 +136,7 @@ def test_the_list_finds_groups_by_name_and_by_lag(cluster: Cluster, tab: Tab, gr
         rows.get_by_role("link", name=f"{group}-a").click()
     assert tab.get_by_role("heading", level=1).inner_text().split() == ["Group", f"{group}-a"]
     row = tab.get_by_role("row").filter(has_text=topic).first.inner_text().split("\t")
-    assert row[:6] == [f"{topic} 0", "9", "1", "0", "10", "10"]
+    assert row[:7] == [f"{topic} 0", "9", "1", "1", "0", "10", "10"]
 
 
 def test_long_lists_come_in_parts(cluster: Cluster, tab: Tab, group: str) -> None:
@@ -177,8 +180,9 @@ def test_a_transaction_that_holds_a_group_back_is_named(
         way = found.get_by_role("link", name="Look at the transaction")
         assert way.get_attribute("href") == f"/transaction?id=tx-{group}"
         row = tab.get_by_role("row").filter(has_text=topic).last.inner_text().split("\t")
-        assert row[1:6] == [str(RECORDS), "0", "0", str(RECORDS), str(RECORDS + 1)]
-        assert row[7:9] == ["reader", f"tx-{group}"]
+        # Behind the end as Kafka counts, and nothing that it is given.
+        assert row[1:7] == [str(RECORDS), "1", "0", "0", str(RECORDS), str(RECORDS + 1)]
+        assert row[8:10] == ["reader", f"tx-{group}"]
         assert tab.get_by_text("Epoch", exact=True).is_visible()
     producer.abort_transaction(WITHIN_S)
     tab.get_by_text("It has no members").wait_for()  # the page looks again by itself
@@ -218,6 +222,7 @@ def test_hostile_ids_are_text(cluster: Cluster, tab: Tab, name: str) -> None:
     tab.get_by_role("link", name=shown, exact=True).click()
     assert shown in tab.get_by_role("heading", level=1).inner_text()
     tab.get_by_role("link", name="Delete the group").click()
+    assert tab.get_by_role("heading", level=1).inner_text() == f"Delete the group {shown}"
     tab.get_by_role("button", name="Delete the group").click()
     tab.get_by_role("status").wait_for()
     said = tab.get_by_role("status").inner_text()
@@ -235,10 +240,10 @@ def test_a_group_that_is_not_there(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "value", "goes_to", "said"),
+    ("way", "field", "value", "goes_to", "said"),
     [
-        ("to a time", "1970-01-01T00:16:40.008", {0: 8, 1: 8}, "6 offsets are skipped"),
-        ("by a number of offsets", "-3", {0: 1, 1: 3}, "6 offsets are read again."),
+        ("to a time", "Which time", TIME, {0: 8, 1: 8}, "6 offsets are skipped"),
+        ("by a number of offsets", "By how many", "-3", {0: 1, 1: 3}, "6 offsets are read again."),
     ],
 )
 def test_offsets_go_where_the_preview_says(
@@ -246,6 +251,7 @@ def test_offsets_go_where_the_preview_says(
     tab: Tab,
     group: str,
     way: str,
+    field: str,
     value: str,
     goes_to: dict[int, int],
     said: str,
@@ -255,7 +261,7 @@ def test_offsets_go_where_the_preview_says(
     tab.goto(page_of(cluster.site, group))
     tab.get_by_role("link", name="Reset offsets").click()
     tab.get_by_label("Where to").select_option(way)
-    tab.get_by_label("Which offset").fill(value)
+    tab.get_by_label(field).fill(value)
     tab.get_by_role("button", name="Show what that does").click()
     tab.get_by_text(said).wait_for()
     assert cluster.committed(group) == {(topic, 0): 4, (topic, 1): 6}  # nothing is done yet
@@ -288,24 +294,59 @@ def test_what_cannot_be_done_is_said_beside_the_form(
     topic = cluster.topic(1)
     cluster.commit(group, topic, {0: 4})
     for query, said in {
-        "way=to-offset&value=x": "'x' is no whole number",
-        "way=to-datetime&value=soon": "'soon' is no time",
+        "way=to-offset&offset=x": "'x' is no whole number",
+        "way=to-offset&offset=": "Which offset?",
+        "way=shift-by&shift=+": "By how many offsets?",
+        "way=to-datetime&time=soon": "'soon' is no time",
+        "way=to-datetime": "Which time?",
         f"way=to-latest&topic={topic}&partitions=7": f"There is no partition 7 of {topic}",
         "way=to-latest&topic=none": "There is no topic none",
         "way=to-latest&partitions=0": "say which",
     }.items():
         tab.goto(f"{page_of(cluster.site, group, '/group/reset')}&{query}")
         assert said in tab.get_by_role("alert").inner_text()
+        way = query.partition("&")[0].removeprefix("way=")
+        assert tab.get_by_label("Where to").input_value() == way
         assert not tab.get_by_role("button", name="Reset the offsets").is_visible()
+
+
+def test_only_what_the_way_needs_is_asked_and_a_time_is_the_viewers(
+    cluster: Cluster, chromium: Browser, group: str
+) -> None:
+    topic = cluster.topic(1)
+    cluster.commit(group, topic, {0: 4})
+    for has_scripts, asked, zone, typed in (
+        (True, ["Which time"], "Asia/Tokyo", "1970-01-01T09:16:40.008"),
+        (False, ["Which offset", "Which time", "By how many offsets"], "UTC", TIME),
+    ):
+        with closing(
+            chromium.new_context(timezone_id="Asia/Tokyo", java_script_enabled=has_scripts)
+        ) as context:
+            tab = context.new_page()
+            tab.goto(page_of(cluster.site, group, "/group/reset"))
+            tab.get_by_label("Where to").select_option("to a time")
+            labels = tab.locator("label:has(input)").filter(visible=True).all_inner_texts()[2:]
+            assert [each.partition(",")[0].strip() for each in labels] == asked
+            time_ = tab.get_by_label(f"Which time, in {zone}")
+            time_.fill(typed)
+            tab.get_by_role("button", name="Show what that does").click()
+            tab.get_by_text("4 offsets are skipped").wait_for()
+            assert time_.input_value() == typed
+            sent = dict(parse_qsl(urlsplit(tab.url).query))
+            assert sent["time"] == (f"{TIME}Z" if has_scripts else TIME)
+            assert "offset" not in sent
 
 
 def test_a_group_with_members_is_left_alone(cluster: Cluster, tab: Tab, group: str) -> None:
     topic = cluster.topic(1)
     with cluster.member(group, topic) as member:
         member.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
-        for path in ("/group/reset", "/group/delete"):
+        for path, why in (
+            ("/group/reset", "reader at 127.0.0.1 would not notice, and commit their own offsets"),
+            ("/group/delete", "deleted without members only. It has reader at 127.0.0.1. Stop"),
+        ):
             tab.goto(page_of(cluster.site, group, path))
-            assert "reader at 127.0.0.1 would not notice" in tab.get_by_role("alert").inner_text()
+            assert why in tab.get_by_role("alert").inner_text()
         ask = {"moves": json.dumps([[topic, 0, 3, 0]])}
         for path, form in (("reset", ask), ("delete", {})):
             status, _, text = cluster.site.ask(f"/group/{path}?id={group}", form)
@@ -332,6 +373,8 @@ def test_offsets_of_one_topic_are_deleted(cluster: Cluster, tab: Tab, group: str
     cluster.commit(group, lost, {0: 1})
     tab.goto(page_of(cluster.site, group))
     tab.get_by_role("link", name="Delete offsets of a topic").click()
+    heading = tab.get_by_role("heading", level=1)
+    assert heading.inner_text() == f"Delete a topic's offsets of group {group}"
     tab.get_by_label("Topic").select_option(lost)
     tab.get_by_role("button", name="Show what is lost").click()
     tab.get_by_text(f"forgets how far it has read {lost}, in 1 partition.").wait_for()

@@ -20,6 +20,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.gateway.console.conftest import WITHIN_S, Site, StartSite
+from tests.gateway.console.transacting import open_transaction
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
@@ -274,6 +275,49 @@ def test_filters_by_text_and_by_a_path(site: Site) -> None:
     status, _, page = site.ask(address(topic, jsonpath="@.status =="))
     assert status == 400
     assert "This is no JSONPath" in page
+
+
+def test_what_cannot_be_asked_is_said_in_the_form(site: Site, tab: Tab) -> None:
+    topic = made_topic(site)
+    wrong = {"from": "offset", "offset": "abc", "key": "k", "jsonpath": "@.n >> 5"}
+    tab.goto(site.url + address(topic, **wrong))
+    alert = tab.get_by_role("alert")
+    assert "'abc' is no whole number" in alert.inner_text()
+    assert tab.locator("[name=offset]").input_value() == "abc"
+    assert tab.locator("[name=key]").input_value() == "k"
+    tab.locator("[name=offset]").fill("0")
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Show").click()
+    assert "This is no JSONPath" in alert.inner_text()
+    assert tab.locator("[name=jsonpath]").input_value() == "@.n >> 5"
+    assert site.ask(address(topic, partition=99))[0] == 404
+    assert site.ask(address(topic, **{"from": "time", "time": "soon"}))[0] == 400
+
+
+def test_where_a_transaction_is_open_the_page_says_what_is_left_out(site: Site, tab: Tab) -> None:
+    topic = made_topic(site, 2)
+    produce(site, topic, [{"key": "k", "value": "before"}])
+    producer = open_transaction(site, f"{topic}-writer", topic)
+    produce(site, topic, [{"key": "k", "value": "behind"}])
+    produce(site, topic, [{"key": "other", "value": "elsewhere", "partition": 1}])
+    tab.goto(site.url + address(topic, key="k"))
+    (row,) = tab.locator("#messages tbody tr").all()
+    assert "before" in row.inner_text()
+    left_out = tab.get_by_label("What is not shown").get_by_role("listitem")
+    assert f"Partition 0 is shown up to offset 1, where transaction {topic}-writer is open" in (
+        left_out.inner_text()
+    )
+    assert "4 offsets from there on are left out" in left_out.inner_text()
+    with tab.expect_navigation():
+        left_out.get_by_role("link", name="Show all").click()
+    assert "behind" in tab.locator("#messages tbody tr").first.inner_text()
+    assert tab.get_by_label("What is not shown").count() == 0
+    # What is asked of another partition has nothing left out.
+    assert "What is not shown" not in site.ask(address(topic, partition=1))[2]
+    tab.goto(site.url + address(topic, **{"from": "live"}))
+    tab.get_by_text("In 1 partition an open transaction holds up").wait_for()
+    producer.abort_transaction(WITHIN_S)
+    assert "What is not shown" not in site.ask(address(topic))[2]
 
 
 def test_hostile_values_are_only_text(site: Site, tab: Tab) -> None:

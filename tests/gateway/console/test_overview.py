@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+import pulsar
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
@@ -37,6 +39,8 @@ def test_it_says_who_is_stuck_and_why(start_site: StartSite, tab: Tab) -> None:
     with shop(site):
         tab.goto(site.url)
         assert tab.get_by_text("Nothing that is seen from here.").is_visible()
+        oldest = tab.locator(".tile").filter(has_text="Oldest open transaction")
+        assert "payments-7" in oldest.inner_text()  # which nobody has to do anything about yet
         later(site, 250)
         finding = tab.get_by_role("listitem").filter(has_text="billing")
         finding.wait_for()
@@ -46,7 +50,27 @@ def test_it_says_who_is_stuck_and_why(start_site: StartSite, tab: Tab) -> None:
         assert "5 offsets wait there" in said
         link = finding.get_by_role("link", name="Look at the transaction")
         assert link.get_attribute("href") == "/transaction?id=payments-7"
-        assert tab.get_by_text("Transaction payments-7 of 127.0.0.1 is open for 4 min").is_visible()
+        also = finding.get_by_role("link", name="Look at group billing")
+        assert also.get_attribute("href") == "/group?id=billing"
+        # One cause is one finding.
+        assert tab.get_by_text("Transaction payments-7 of 127.0.0.1 is open").count() == 0
+
+
+def test_a_subscription_of_several_partitions_is_counted_once(
+    start_site: StartSite, tab: Tab
+) -> None:
+    site = start_site()
+    make_topic(site, "parted", 3)
+    make_topic(site, "whole")
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    with closing(pulsar.Client(f"pulsar://127.0.0.1:{site.pulsar_port}", logger=quiet)) as client:
+        for topic, name in (("parted", "a"), ("parted", "b"), ("whole", "a")):
+            client.subscribe(topic, name).close()
+    tab.goto(site.url)
+    link = tab.locator(".tile").filter(has_text="Subscriptions").get_by_role("link")
+    assert link.inner_text() == "3"
+    link.click()
+    tab.get_by_text("1\N{EN DASH}3 of 3").wait_for()
 
 
 def test_only_who_may_see_the_cluster_is_told_how_far_a_group_is_behind(guarded: Site) -> None:

@@ -97,7 +97,7 @@ def test_it_is_as_the_topic_takes_it(site: Site, codec: str) -> None:
             {"value": "v"},
             "Compacted topic cannot accept message without key.",
         ),
-        ({}, {"value": "xyz", "value_form": "hex"}, "The value is no hex"),
+        ({}, {"value": "xyz", "value_form": "hex"}, "The value is no hexadecimal</"),
         ({}, {"value": "v", "headers": "no colon"}, "A header is a line"),
         ({}, {"value": "v", "headers": "penstock.chunk: 1"}, "are the broker&#39;s"),
         ({}, {"value": "v", "partition": "7"}, "The topic has no partition 7"),

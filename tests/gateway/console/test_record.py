@@ -35,6 +35,7 @@ def test_who_wrote_it(site: Site, tab: Tab) -> None:
     said = tab.locator("main").inner_text()
     for each in (client_id, "127.0.0.1", "epoch 0", "The client wrote it that had asked"):
         assert each in said
+    assert "/127.0.0.1" not in said
     assert not tab.get_by_role("link", name="Next offset").is_visible()
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from core.group.progress import HeldPartition
 from core.ports.console.subscriptions import ConsumerRow, PendingAckRow, SubscriptionPlace
-from gateway.console.subscription_view import why
+from gateway.console.subscription_view import backlog_plot, why
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PLACE = SubscriptionPlace("t", 0, "s", "Shared", 2, 0, 5, 0, 0, 10, 10, "here:6650", {}, NOW)
@@ -61,3 +61,19 @@ def test_transactions_are_named() -> None:
 
 def test_what_only_a_transaction_has_is_not_waiting() -> None:
     assert said([WORKER], [replace(PLACE, pending=5)])[0][0] == "up_to_date"
+
+
+def test_few_partitions_have_lines_and_many_their_sum() -> None:
+    def drawn(partitions: int) -> tuple[int, str]:
+        history = {f"{n}": [(0.0, 1.0), (5.0, 3.0)] for n in range(partitions)}
+        found = backlog_plot(history, 10.0, 600.0)
+        return len(found.lines), found.words
+
+    within = "over the last 10 s"
+    assert drawn(0) == (0, "Its backlog over time: looking…")
+    assert drawn(1) == (1, f"Messages in its backlog {within}: 3")
+    assert drawn(2) == (
+        2,
+        f"Messages in its backlog in all 2 partitions {within}: 6. Partition 0: 3, 1: 3",
+    )
+    assert drawn(9) == (1, f"Messages in its backlog in all 9 partitions {within}: 27")

@@ -125,6 +125,7 @@ def test_a_consumer_that_does_not_acknowledge_is_named(
             consumer.receive(int(WITHIN_S * 1000))
         tab.goto(page_of(site, topic, "jobs"))
         tab.get_by_text("messages that it has not acknowledged").wait_for()
+        assert tab.get_by_role("table", name="up to 2 s ago").is_visible()
         assert tab.get_by_text("worker-1 at 127.0.0.1").first.is_visible()
         row = tab.get_by_role("row").filter(has_text="worker-1").inner_text().split("\t")
         assert (row[3], row[4], int(row[5]) >= 4) == ("active", "0", True)
@@ -172,6 +173,16 @@ def test_hostile_names_are_text(site: Site, client: pulsar.Client, topic: str, t
     assert site.ask(f"/subscription?{urlencode({'topic': topic, 'name': HOSTILE})}")[0] == 404
 
 
+def test_its_backlog_is_drawn(site: Site, client: pulsar.Client, tab: Tab) -> None:
+    topic = made(site, 2)
+    filled(client, topic, "jobs")
+    tab.goto(page_of(site, topic, "jobs"))
+    tab.get_by_text("Messages in its backlog in all 2 partitions").wait_for()
+    words = tab.locator("figcaption").inner_text()
+    assert words.endswith(": 10. Partition 0: 5, 1: 5")
+    assert tab.locator("svg polyline").count() == 2
+
+
 # --- what is changed ---
 
 
@@ -182,6 +193,9 @@ def test_the_cursor_goes_where_the_preview_says(
     tab.goto(page_of(site, topic, "jobs"))
     tab.get_by_role("link", name="Reset the cursor").click()
     tab.get_by_label("Where to").select_option("to an offset")
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Show what that does").click()
+    assert tab.get_by_role("alert").inner_text() == "Which offset?"
     tab.get_by_label("Which offset").fill("7")
     tab.get_by_role("button", name="Show what that does").click()
     tab.get_by_text("7 offsets are skipped").wait_for()
@@ -189,7 +203,7 @@ def test_the_cursor_goes_where_the_preview_says(
     tab.get_by_text("The cursor was put elsewhere in 1 partition").wait_for()
     assert left(client, topic, "jobs") == [b"7", b"8", b"9"]
     tab.goto(
-        f"{page_of(site, topic, 'jobs', '/subscription/reset')}&way=to-datetime&value=2020-01-01"
+        f"{page_of(site, topic, 'jobs', '/subscription/reset')}&way=to-datetime&time=2020-01-01"
     )
     tab.get_by_role("button", name="Reset the offsets").click()
     tab.get_by_role("status").wait_for()
@@ -229,7 +243,7 @@ def test_a_time_is_looked_for_in_some_batches_only(
         for _ in range(30):
             producer.send(b"x", event_timestamp=1_000)
     Cluster(site).commit(topic, topic, {0: 5})
-    query = urlencode({"id": topic, "way": "to-datetime", "value": "2020-01-01"})
+    query = urlencode({"id": topic, "way": "to-datetime", "time": "2020-01-01"})
     _, _, text = site.ask(f"/group/reset?{query}")
     assert "15 offsets</strong> are skipped" in text
 

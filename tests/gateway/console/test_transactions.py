@@ -40,6 +40,8 @@ def test_an_open_transaction_shows_whom_it_holds_back_and_why(site: Site, tab: T
         assert words in row.inner_text()
     tab.get_by_role("link", name="payments-7").click()
     assert tab.get_by_role("heading", name="payments-7").is_visible()
+    facts = tab.locator(".facts").inner_text()
+    assert "Host\n127.0.0.1\nOwner\nno login" in facts
     told = tab.get_by_role("alert").filter(has_text="holds back").inner_text()
     assert "4 records in 1 partition wait for its end. 1 cursor stands exactly there." in told
     assert "held-0 at 1" in tab.get_by_role("row", name="billing").inner_text()
@@ -179,6 +181,7 @@ def test_producers_are_found_and_one_shows_who_it_is(site: Site, tab: Tab) -> No
     tab.get_by_label("Topic").fill("written")
     tab.get_by_role("button", name="Search").click()
     row = tab.get_by_role("row", name="writer-1")
+    assert row.get_by_role("cell").nth(3).inner_text() == "ledger-job\n127.0.0.1"
     assert "written-0" in row.inner_text()
     assert "now 1" in row.inner_text()  # fenced: the second one has a newer epoch
     tab.get_by_label("Producer id").fill("ledger-")
@@ -188,6 +191,18 @@ def test_producers_are_found_and_one_shows_who_it_is(site: Site, tab: Tab) -> No
     for words in ("writer-1", "ledger-job", "127.0.0.1", "fenced by 1", "written-0"):
         assert words in main
     second.abort_transaction(WITHIN_S)
+
+
+def test_whose_transaction_may_not_be_seen_is_not_told_in_the_list(guarded: Site) -> None:
+    make_topic(guarded, "veiled")
+    producer = open_transaction(guarded, "veiled-1", "veiled", client_id="veiled-job")
+    grant(guarded, "erin", AclOperation.READ, ResourceType.TOPIC, "veiled")
+    grant(guarded, "erin", AclOperation.DESCRIBE, ResourceType.TOPIC, "veiled")
+    text = guarded.ask("/producers?topic=veiled", headers=bearer("erin"))[2]
+    assert ("veiled-0" in text, "veiled-job" in text) == (True, False)
+    grant(guarded, "erin", AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "veiled-1")
+    assert "veiled-job" in guarded.ask("/producers?topic=veiled", headers=bearer("erin"))[2]
+    producer.abort_transaction(WITHIN_S)
 
 
 def test_an_idempotent_producer_is_told_by_its_client(site: Site, tab: Tab) -> None:
@@ -202,7 +217,12 @@ def test_an_idempotent_producer_is_told_by_its_client(site: Site, tab: Tab) -> N
     producer.produce("idempotent", b"x", partition=0)
     assert producer.flush(WITHIN_S) == 0
     tab.goto(f"{site.url}/producers?topic=idempotent")
-    tab.get_by_role("row", name="idempotent-0").get_by_role("link").first.click()
+    row = tab.get_by_role("row", name="idempotent-0")
+    row.filter(has_text="<i>meter</i>").filter(has_text="127.0.0.1").wait_for()
+    tab.get_by_label("Producer id").fill("I>METER")
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Search").click()
+    row.get_by_role("link").first.click()
     tab.get_by_text("<i>meter</i>").wait_for()  # it is written a second later
     assert "127.0.0.1" in tab.locator("main").inner_text()
 
