@@ -43,7 +43,7 @@ from gateway.metrics.subscriptions import watch_subscriptions
 from gateway.metrics.transactions import watch_transactions
 from gateway.pulsar.front_end import FRONT_END as PULSAR
 from gateway.pulsar.front_end import rest as pulsar_rest
-from gateway.pulsar.names import name_in_acls
+from gateway.pulsar.names import name_in_acls, named_by_client
 from gateway.request_memory import RequestMemory
 from gateway.runtime.authentication import read_tokens
 from gateway.runtime.cluster.membership import Cluster
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 FRONT_ENDS: Final[tuple[FrontEndFactory, ...]] = (
     KAFKA,
     PULSAR,
-    front_end({PULSAR.listener: pulsar_rest}, partial(console, name_in_acls)),
+    front_end({PULSAR.listener: pulsar_rest}, partial(console, name_in_acls, named_by_client)),
 )
 """What this process speaks, in the order in which addresses are bound, front-ends made and opened:
 HTTP is last, for others bring what it serves."""

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from core.security.acls import AliasOf
+    from gateway.console.visit import NamedByClient
     from gateway.front_ends import Surroundings
     from gateway.runtime.runtime import Runtime
     from gateway.web.server import Part
 
 
-def console(alias_of: AliasOf, runtime: Runtime, around: Surroundings) -> Part:
-    """All pages. alias_of: see Console."""
+def console(
+    alias_of: AliasOf, named_by_client: NamedByClient, runtime: Runtime, around: Surroundings
+) -> Part:
+    """All pages. alias_of, named_by_client: see Console."""
     from gateway.console.api import load_pages
     from gateway.console.door import Door
     from gateway.console.history import Histories
@@ -47,6 +50,7 @@ def console(alias_of: AliasOf, runtime: Runtime, around: Surroundings) -> Part:
         around.metrics.refusals.count,
         is_guarded,
         alias_of,
+        named_by_client,
     )
     return Part(
         load_pages(),

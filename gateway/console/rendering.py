@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -105,7 +105,9 @@ class Rendering:
             return as_json(request, refused)
         around: dict[str, object] = {"path": request.url.path, "is_writable": False}
         around |= dict.fromkeys(("visit", "user", "broker_id", "said"))
-        return self._response("refused.html", refused.status, around, {"refused": refused})
+        values = {"refused": refused, "back": _page_before(request)}
+        around["has_pages"] = refused.status != 401
+        return self._response("refused.html", refused.status, around, values)
 
     def done(self, to: str, text: str) -> Response:
         """Sends the browser to a page of ours, which shows the text."""
@@ -121,6 +123,16 @@ class Rendering:
     ) -> Response:
         text = self._environment.get_template(template).render(**around, **values)
         return HTMLResponse(text, status, HEADERS)
+
+
+def _page_before(request: Request) -> str | None:
+    """The page of ours that has led here."""
+    before = urlsplit(request.headers.get("referer", ""))
+    if before.netloc != request.headers.get("host") or not before.path.startswith("/"):
+        return None
+    path = f"/{before.path.lstrip('/')}{f'?{before.query}' if before.query else ''}"
+    is_here = request.method == "GET" and path == str(request.url.path)
+    return None if is_here else path
 
 
 def link(path: str, **query: object) -> str:

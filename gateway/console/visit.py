@@ -6,6 +6,7 @@ Knows no page.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from core.security.operations import Requirement
 from core.security.page_operations import PULSARS_TRANSACTION_SHOWN, TRANSACTION_SHOWN
+from core.security.principal import ANONYMOUS
 from core.transaction.key import TransactionKey
 from core.transaction.shown_ids import shown_id
 from gateway.runtime.rights import RefusalObserver, Rights, rights_of
@@ -20,7 +22,7 @@ from gateway.web.call import MAX_BODY_BYTES, Call, ClientError
 from gateway.web.introductions import HEADER
 
 if TYPE_CHECKING:
-    from core.security.acls import AliasOf
+    from core.security.acls import AliasOf, ResourceType
     from gateway.config import Settings
     from gateway.console.history import Histories
     from gateway.console.records.room import RecordRoom
@@ -30,13 +32,16 @@ if TYPE_CHECKING:
     from gateway.web.peers import Peers
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+NamedByClient = Callable[["ResourceType", str, str], str]
+"""Of what kind, in which topic (or the topic itself), and its name."""
 READ_ONLY = "The page only shows things here: start the broker with --console-write to change them"
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
     """What pages may ask. is_guarded: whether whoever asks has logged in. alias_of: what Pulsar's
-    clients call that which Kafka's call so."""
+    clients call that which Kafka's call so. named_by_client: what ACLs call that which Pulsar's
+    clients call so."""
 
     runtime: Runtime
     settings: Settings
@@ -49,6 +54,7 @@ class Console:
     on_refused: RefusalObserver
     is_guarded: bool
     alias_of: AliasOf
+    named_by_client: NamedByClient
 
     @property
     def is_writable(self) -> bool:
@@ -190,10 +196,14 @@ class Visit:
 
     def context(self) -> dict[str, Any]:
         """What every template is given."""
-        console, caller = self.console, self.call.caller
+        console, principal = self.console, self.call.caller.principal
+        # Who asks for the form to log in by has not been asked who he is.
+        is_in = console.is_guarded and principal != ANONYMOUS
         return {
             "visit": self,
-            "user": str(caller.principal) if console.is_guarded else None,
+            "has_pages": is_in or not console.is_guarded,
+            "user": str(principal) if is_in else None,
+            "asks_rights": self.runtime.acls.is_on,
             "is_writable": console.is_writable,
             "broker_id": self.runtime.cluster.broker_id,
         }

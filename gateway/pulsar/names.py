@@ -18,7 +18,7 @@ from core.errors import Error, Refusal
 from core.namespace.rules import is_named_entity
 from core.security.acls import ResourceType
 from core.security.permissions import subscription_resource
-from core.subscription.group_ids import read_group_id
+from core.subscription.group_ids import PREFIX, SubscriptionName, read_group_id
 from core.topic.rules import MAX_TOPIC_NAME_LENGTH, check_topic_name, is_internal
 
 PERSISTENT: Final = "persistent"
@@ -192,6 +192,25 @@ def _name_in_acls(kind: ResourceType, name: str) -> str | None:
         return None
     namespace = namespace_of(found.topic)
     return None if namespace is None else subscription_resource(*namespace, found.name)
+
+
+def named_by_client(kind: ResourceType, topic: str, name: str) -> str:
+    """What ACLs call what a client of Pulsar's names so: a topic, as the log does, whichever
+    partition is meant; a subscription `name` of a topic, by its group id. Empty where the topic is
+    wanted and not named; what is no name of Pulsar's stays as it is."""
+    if kind is ResourceType.GROUP and (name.startswith(PREFIX) or not (name and topic)):
+        return name if name.startswith(PREFIX) else ""
+    if kind not in (ResourceType.TOPIC, ResourceType.GROUP):
+        return name
+    log_name, partition = topic, 0
+    parsed = parse_topic_name(topic)
+    # People may write the log's name as well, which is found nowhere but there.
+    if _unescaped(topic) is None and not isinstance(parsed, Refusal):
+        found, partition = log_topic_name(parsed), max(parsed.partition, 0)
+        log_name = topic if isinstance(found, Refusal) else found
+    if kind is ResourceType.TOPIC:
+        return log_name
+    return SubscriptionName(log_name, partition, name).group_id
 
 
 def _is_plain(topic: TopicName) -> bool:

@@ -57,6 +57,7 @@ _NAMED: Final = {
 }
 """The fields of the form in which somebody names a resource, by its type."""
 _ANY_HOST: Final = "*"
+_PULSAR: Final = "Pulsar"
 
 
 class Asked(NamedTuple):
@@ -215,7 +216,7 @@ async def why(visit: Visit) -> Page:
     asked: list[Asked] | None = None
     if principal is not None and name in REQUESTS.get(door, {}) and visit.runtime.acls.is_on:
         await visit.runtime.acls.refresh()
-        asked = [_asked(visit, principal, host, each) for each in REQUESTS[door][name]]
+        asked = [_asked(visit, door, principal, host, each) for each in REQUESTS[door][name]]
     return Page(
         "security_why.html",
         {
@@ -225,6 +226,7 @@ async def why(visit: Visit) -> Page:
             "host": host,
             "request": f"{door} {name}",
             "requests": REQUESTS,
+            "is_pulsars": door == _PULSAR,
             "fields": {field: visit.text(field) for field in _NAMED.values()},
             "known": await _principals(visit),
             "asked": asked,
@@ -246,9 +248,14 @@ def query_of(binding: AclBinding) -> dict[str, str]:
     }
 
 
-def _asked(visit: Visit, principal: Principal, host: str, requirement: Requirement) -> Asked:
+def _asked(
+    visit: Visit, door: str, principal: Principal, host: str, requirement: Requirement
+) -> Asked:
     fields = {_NAMED[r.resource_type] for r in requirement.rights if r.resource_type in _NAMED}
     name = next((found for each in fields if (found := visit.text(each))), "")
+    if door == _PULSAR:
+        kind = requirement.rights[0].resource_type
+        name = visit.console.named_by_client(kind, visit.text("topic").strip(), name)
     is_named = bool(name) or all(
         right.resource_type is ResourceType.CLUSTER or right.is_on_any
         for right in requirement.rights
@@ -256,7 +263,8 @@ def _asked(visit: Visit, principal: Principal, host: str, requirement: Requireme
     rights = Rights(visit.runtime.acls, principal, host, visit.console.on_refused)
     decision = rights.decide(requirement, name)
     # A right on the cluster may be enough, whatever the resource is.
-    return Asked(requirement, name, decision if is_named or decision.is_allowed else None)
+    is_decided = decision.is_allowed and not any(each.is_if_named for each in requirement.rights)
+    return Asked(requirement, name, decision if is_named or is_decided else None)
 
 
 def _principal(text: str) -> Principal | None:

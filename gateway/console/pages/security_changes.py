@@ -75,6 +75,9 @@ async def set_password(visit: Visit) -> Done | Refused:
         return Refused(400, refusal.message or refusal.error.name)
     if not password:
         return Refused(400, "The password must not be empty")
+    known = (await visit.runtime.users.describe([name]))[name]
+    if "new" in form and not isinstance(known, Refusal):
+        return Refused(409, f"There is a user {name} already: change its password in the list")
     if password != form.text("again"):
         return Refused(400, "Both passwords must be the same: nothing was changed")
     for mechanism in ScramMechanism:
@@ -231,6 +234,10 @@ async def set_quota(visit: Visit) -> Done | Refused:
         value = float(form.text("value"))
     except ValueError:
         return Refused(400, f"'{form.text('value')[:100]}' is no number")
+    both = [each for each in _FIELDS.values() if form.text(each) and f"{each}_default" in form]
+    if both:
+        what = both[0].replace("_", " ")
+        return Refused(400, f"A quota is of one {what}, or each {what}'s default: not of both")
     names = {
         kind: None if f"{field}_default" in form else form.text(field)
         for kind, field in _FIELDS.items()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -84,6 +86,13 @@ def test_a_user_is_added_given_another_password_and_deleted(guarded: Site, tab: 
     tab.get_by_role("button", name="Set the password").click()
     assert "nothing was changed" in tab.get_by_role("alert").inner_text()
     assert guarded.ask("/", headers=basic("<dave>", SECRET_WORD))[0] == 200
+    # Who adds a user gives nobody else another password.
+    form = {"name": "<dave>", "new": "1", "password": "typo", "again": "typo"}
+    status, _, text = guarded.ask("/security/users/set", form, bearer("admin"))
+    assert (status, "There is a user" in text) == (409, True)
+    assert guarded.ask("/", headers=basic("<dave>", SECRET_WORD))[0] == 200
+    tab.get_by_role("link", name="Back").click()
+    tab.get_by_label("Once more").wait_for()
     tab.goto(f"{guarded.url}/security/users?q=DAVE")
     tab.get_by_role("link", name="delete…").click()
     tab.get_by_role("button", name="Delete").click()
@@ -152,6 +161,25 @@ def test_an_acl_is_created_explained_and_deleted(guarded: Site, tab: Tab) -> Non
     assert acls_of(guarded, "User:erin") == []
 
 
+def test_a_request_of_pulsars_is_explained_by_pulsars_names(guarded: Site) -> None:
+    grant(guarded, "rose", AclOperation.READ, ResourceType.TOPIC, "roses")
+    only_carol = "pulsar-subscription:persistent://public/default/:only-carol"
+    grant(guarded, "carol", AclOperation.READ, ResourceType.GROUP, only_carol)
+
+    def why(**asked: str) -> list[str]:
+        query = urlencode({"principal": "User:rose", "request": "Pulsar SUBSCRIBE", **asked})
+        _, _, page = guarded.ask(f"/security/why?{query}", headers=bearer("admin"))
+        assert "AuthorizationError" in page
+        return re.findall(r'<td><span class="tag[^"]*">([^<]+)', page)
+
+    for topic in ("roses", "persistent://public/default/roses", "roses-partition-3"):
+        assert why(topic=topic, group="only-carol") == ["allowed", "refused"]
+        assert why(topic=topic, group="for-all") == ["allowed", "allowed"]
+        assert why(topic=topic) == ["allowed", "not asked"]
+    assert why(topic="persistent://public/other/roses", group="for-all")[0] == "refused"
+    assert why(topic="roses", group=only_carol) == ["allowed", "refused"]
+
+
 def test_a_super_user_is_said_to_be_one(guarded: Site) -> None:
     status, _, text = guarded.ask("/security/may?principal=User:admin", headers=bearer("admin"))
     assert status == 200
@@ -180,6 +208,10 @@ def test_a_quota_is_set_and_removed(guarded: Site, tab: Tab) -> None:
     status, _, text = guarded.ask("/security/quotas/set", form, bearer("admin"))
     assert status == 400
     assert "must be greater than 0" in text
+    form = {"user": "x", "user_default": "1", "key": "producer_byte_rate", "value": "77"}
+    status, _, text = guarded.ask("/security/quotas/set", form, bearer("admin"))
+    assert (status, "not of both" in text) == (400, True)
+    assert quotas(guarded) == []
 
 
 def quotas(site: Site) -> list[tuple[object, ...]]:
