@@ -37,13 +37,15 @@ _LONGEST: Final = 80
 @dataclass(frozen=True, slots=True)
 class Finding:
     """text: sentences. to: the page where it is seen in full and cured; cure: that in words. also:
-    further pages, with their words. is_bad: somebody waits; else it may become so."""
+    further pages, with their words. is_bad: somebody waits; else it may become so. cause: the
+    producer whose transaction it tells of."""
 
     text: str
     to: str | None = None
     cure: str | None = None
     is_bad: bool = True
     also: Sequence[tuple[str, str]] = ()
+    cause: int | None = None
 
 
 def of_groups(places: Iterable[StuckPlace]) -> Iterator[Finding]:
@@ -81,6 +83,7 @@ def _of_readers(
 ) -> Finding:
     """places: of each reader, the worst first. pages: of each reader, what it is, its name."""
     worst = places[0][0]
+    is_hidden = worst.hold is not None and worst.hold.held_id == HIDDEN
     cure = _to_cure(worst)
     if cure is None:
         to, noun, _ = pages[0]
@@ -91,17 +94,12 @@ def _of_readers(
         *cure,
         is_bad=any(found[0].hold is not None or found[0].members > 0 for found in places),
         also=[(to, f"Look at {noun} {_cut(name)}") for to, noun, name in pages[:_NAMED_MAX]],
+        cause=None if worst.hold is None or is_hidden else worst.hold.held_producer_id,
     )
 
 
-def causes(places: Iterable[StuckPlace]) -> set[int]:
-    """Producers whose transactions hold readers, and may be seen: they are told of with these."""
-    holds = [each.hold for each in places if each.hold is not None]
-    return {each.held_producer_id for each in holds if each.held_id != HIDDEN}
-
-
 def of_transactions(
-    found: Sequence[OpenTransaction], told: Collection[int] = ()
+    found: Sequence[OpenTransaction], told: Collection[int | None] = ()
 ) -> Iterator[Finding]:
     """A transaction a finding, with the partitions where it is the oldest. told: producers of which
     other findings tell already; what nobody will end is told of all the same."""

@@ -10,10 +10,10 @@ import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from core.group.offset_reset import NewOffset, Place, Target, Way, new_offsets, parse_datetime
+from gateway.console.rendering import time_field
 from gateway.web.call import ClientError
 
 if TYPE_CHECKING:
@@ -143,10 +143,9 @@ def _time_ms(visit: Visit) -> int:
 def shown_time(visit: Visit) -> str:
     """The time of the query as a form's field has it, in UTC; empty where it is none."""
     try:
-        at = datetime.fromtimestamp(_time_ms(visit) / 1000, UTC)
-    except (ClientError, ValueError, OverflowError, OSError):
+        return time_field(_time_ms(visit))
+    except ClientError:
         return ""
-    return at.replace(tzinfo=None).isoformat(timespec="milliseconds")
 
 
 def partitions_of(text: str) -> Collection[int] | None:

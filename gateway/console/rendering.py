@@ -207,6 +207,16 @@ def moment(at: datetime | int | None) -> Markup | str:
     return Markup('<time datetime="{}">{} UTC</time>').format(at.isoformat(), text)
 
 
+def time_field(at_ms: int) -> str:
+    """A time as a form's field has it, in UTC; the script puts it into the viewer's zone. Empty
+    where no calendar has it."""
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return at.replace(tzinfo=None).isoformat(timespec="milliseconds")
+
+
 def now_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000

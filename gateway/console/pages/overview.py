@@ -47,13 +47,12 @@ async def overview(visit: Visit) -> Page:
         for each in _visible(visit, await shared.stuck_groups.get())
         if visit.may(GROUP_SHOWN, each.reader)
     ]
-    subscriptions = list(_visible(visit, await shared.stuck_subscriptions.get()))
     long_open = [each for each in transactions if each.is_long_open]
     found = [
         *findings.of_groups(groups),
-        *findings.of_subscriptions(subscriptions),
-        *findings.of_transactions(long_open, findings.causes([*groups, *subscriptions])),
+        *findings.of_subscriptions(_visible(visit, await shared.stuck_subscriptions.get())),
     ]
+    found += list(findings.of_transactions(long_open, {each.cause for each in found}))
     if brokers is not None and database is not None:
         found += [*findings.of_brokers(brokers), *findings.of_database(database)]
         found += findings.of_inbox(await shared.inbox.get())

@@ -17,7 +17,7 @@ from gateway.console.records.filters import BadPath, Filter
 from gateway.console.records.log import LogReader, Stretch, Turn
 from gateway.console.records.search import Sought
 from gateway.console.records.values import Format
-from gateway.console.rendering import link
+from gateway.console.rendering import link, time_field
 from gateway.web.call import ClientError
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Asked:
 
 def _path(text: str) -> Path:
     """Raises BadPath."""
-    # Its library takes a tenth of the first page's time to load, and few ask for a path.
+    # Its library would be a fifth of what the first page loads, and few ask for a path.
     from gateway.console.records.paths import Path
 
     return Path(text)
@@ -252,7 +252,6 @@ def shown_time(asked: Asked) -> str:
     if asked.way != "time":
         return ""
     try:
-        at = datetime.fromtimestamp(_time_ms(asked.time) / 1000, UTC)
-    except (ClientError, ValueError, OverflowError, OSError):
+        return time_field(_time_ms(asked.time))
+    except ClientError:
         return ""
-    return at.replace(tzinfo=None).isoformat(timespec="milliseconds")

@@ -64,12 +64,18 @@ def test_readers_that_one_transaction_holds_are_one_finding() -> None:
 
 
 def test_a_transaction_is_told_of_once() -> None:
+    def told(*places: StuckPlace) -> set[int | None]:
+        return {each.cause for each in findings.of_groups(places)}
+
     held = replace(PLACE, hold=replace(HOLD, held_producer_id=OPEN.producer_id))
-    assert not list(findings.of_transactions([OPEN], findings.causes([held, PLACE])))
+    assert not list(findings.of_transactions([OPEN], told(held, PLACE)))
     hidden = replace(held, hold=replace(HOLD, held_id=HIDDEN, held_producer_id=OPEN.producer_id))
-    assert list(findings.of_transactions([OPEN], findings.causes([hidden])))
+    assert list(findings.of_transactions([OPEN], told(hidden)))
     hanging = replace(OPEN, transactional_id=None, state="hanging", timeout_left_s=None)
-    assert list(findings.of_transactions([hanging], findings.causes([held])))
+    assert list(findings.of_transactions([hanging], told(held)))
+    # Of a group's other places nothing is told but that there are some.
+    worse = replace(PLACE, partition=1, waits_s=900, hold=replace(HOLD, held_producer_id=7))
+    assert list(findings.of_transactions([OPEN], told(held, worse)))
 
 
 def test_one_that_may_not_be_seen() -> None:
