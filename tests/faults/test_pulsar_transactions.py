@@ -215,6 +215,11 @@ async def test_the_database_is_killed_after_each_answer(
             was_lost = await _one_killed(client, port, own_server, killed_after, action)
             lost += was_lost
             assert not was_lost or killed_after in ("begin", "join")
+        # What somebody else flushes takes a join with it: on a busy machine that is often.
+        chances = 10
+        while not lost and chances:
+            chances -= 1
+            lost = await _one_killed(client, port, own_server, "join", action)
     assert lost, "no NEW_TXN was lost: the disk was always faster"
 
 
