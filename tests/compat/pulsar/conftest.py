@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,15 @@ from tests.conftest import Gateway, free_port, gateways
 from tests.databases import Copies
 
 WITHIN_S = 30.0
+COMPILED_WITHIN_S = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Allows for fetching and compiling Go's client, which each process's first test waits for."""
+    here = f"{Path(__file__).parent}{os.sep}"
+    for item in items:
+        if str(item.path).startswith(here) and "make_client" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(COMPILED_WITHIN_S))
 
 
 @dataclass(frozen=True, slots=True)
