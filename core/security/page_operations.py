@@ -135,26 +135,28 @@ _TOPIC_PAGES: Final = {
 (SEE_QUOTAS,) = REQUIREMENTS["DescribeClientQuotas"]
 (CHANGE_QUOTAS,) = REQUIREMENTS["AlterClientQuotas"]
 SEE_TOKEN, SEE_TOKENS_OF = REQUIREMENTS["DescribeDelegationToken"]
+_TABS: Final = (SEE_ACLS, SEE_USERS, SEE_QUOTAS)
+"""What decides which of these pages are offered on each."""
 _SECURITY_PAGES: Final = {
-    "GET /security": (SEE_ACLS, SEE_USERS, SEE_QUOTAS),
-    "GET /security/users": (SEE_USERS, CHANGE_USERS),
+    "GET /security": _TABS,
+    "GET /security/users": (*_TABS, CHANGE_USERS),
     "GET /security/users/set": (CHANGE_USERS,),
     "POST /security/users/set": (CHANGE_USERS,),
     "GET /security/users/delete": (CHANGE_USERS,),
     "POST /security/users/delete": (CHANGE_USERS,),
-    "GET /security/tokens": (SEE_TOKEN, SEE_TOKENS_OF),
-    "GET /security/acls": (SEE_ACLS, CREATE_ACLS, DELETE_ACLS),
+    "GET /security/tokens": (*_TABS, SEE_TOKEN, SEE_TOKENS_OF),
+    "GET /security/acls": (*_TABS, CREATE_ACLS, DELETE_ACLS),
     "GET /security/acls/create": (CREATE_ACLS,),
     "POST /security/acls/create": (CREATE_ACLS,),
     "GET /security/acls/delete": (DELETE_ACLS,),
     "POST /security/acls/delete": (DELETE_ACLS,),
-    "GET /security/quotas": (SEE_QUOTAS, CHANGE_QUOTAS),
+    "GET /security/quotas": (*_TABS, CHANGE_QUOTAS),
     "GET /security/quotas/set": (CHANGE_QUOTAS,),
     "POST /security/quotas/set": (CHANGE_QUOTAS,),
     "GET /security/quotas/remove": (CHANGE_QUOTAS,),
     "POST /security/quotas/remove": (CHANGE_QUOTAS,),
-    "GET /security/may": (SEE_ACLS,),
-    "GET /security/why": (SEE_ACLS,),
+    "GET /security/may": _TABS,
+    "GET /security/why": _TABS,
 }
 
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {

@@ -58,6 +58,16 @@ _NAMED: Final = {
 """The fields of the form in which somebody names a resource, by its type."""
 _ANY_HOST: Final = "*"
 _PULSAR: Final = "Pulsar"
+_TABS: Final = (
+    ("/security", "Summary", None),
+    ("/security/users", "Users", SEE_USERS),
+    ("/security/tokens", "Tokens", None),
+    ("/security/acls", "ACLs", SEE_ACLS),
+    ("/security/quotas", "Quotas", SEE_QUOTAS),
+    ("/security/may", "Who may do what", SEE_ACLS),
+    ("/security/why", "Why refused?", SEE_ACLS),
+)
+"""Address, name, and what is asked of whoever opens it; None: what it shows is up to his rights."""
 
 
 class Asked(NamedTuple):
@@ -78,7 +88,8 @@ async def security(visit: Visit) -> Page:
     quotas = await _quotas(visit) if visit.may(SEE_QUOTAS) else None
     roles = configs.broker_list("superUserRoles")
     super_users = [configs.broker_text("super.users"), *(f"User:{each}" for each in roles)]
-    return Page(
+    return _tab(
+        visit,
         "security.html",
         {
             "methods": runtime.authentication.methods,
@@ -104,7 +115,8 @@ async def users(visit: Visit) -> Page:
         for name, found in sorted((await visit.runtime.users.describe(None)).items())
         if not isinstance(found, Refusal) and search.lower() in name.lower()
     ]
-    return Page(
+    return _tab(
+        visit,
         "security_users.html",
         {
             "search": search,
@@ -125,7 +137,8 @@ async def tokens(visit: Visit) -> Page:
     known = visit.runtime.delegation_tokens
     described = await known.describe(None, may_describe, principal=visit.call.caller.principal)
     rows = [] if isinstance(described, Refusal) else [token for token, _ in described]
-    return Page(
+    return _tab(
+        visit,
         "security_tokens.html",
         {
             "is_on": known.is_on,
@@ -141,7 +154,8 @@ async def acls(visit: Visit) -> Page:
     visit.require(SEE_ACLS)
     search = visit.text("q").strip()
     rows = await _acls(visit) if visit.runtime.acls.is_on else []
-    return Page(
+    return _tab(
+        visit,
         "security_acls.html",
         {
             "is_on": visit.runtime.acls.is_on,
@@ -168,7 +182,8 @@ async def acls(visit: Visit) -> Page:
 async def quotas(visit: Visit) -> Page:
     """Whom they are of, and what they limit."""
     visit.require(SEE_QUOTAS)
-    return Page(
+    return _tab(
+        visit,
         "security_quotas.html",
         {
             "found": part_of(await _quotas(visit), visit.number("page", 1)),
@@ -203,7 +218,7 @@ async def may(visit: Visit) -> Page:
             "in_words": in_words,
             "to": lambda number: link("/security/may", principal=text, host=host, page=number),
         }
-    return Page("security_may.html", values)
+    return _tab(visit, "security_may.html", values)
 
 
 @page("/security/why")
@@ -217,7 +232,8 @@ async def why(visit: Visit) -> Page:
     if principal is not None and name in REQUESTS.get(door, {}) and visit.runtime.acls.is_on:
         await visit.runtime.acls.refresh()
         asked = [_asked(visit, door, principal, host, each) for each in REQUESTS[door][name]]
-    return Page(
+    return _tab(
+        visit,
         "security_why.html",
         {
             "is_on": visit.runtime.acls.is_on,
@@ -246,6 +262,12 @@ def query_of(binding: AclBinding) -> dict[str, str]:
         "operation": binding.operation.value,
         "permission": binding.permission.value,
     }
+
+
+def _tab(visit: Visit, template: str, values: dict[str, object]) -> Page:
+    """With those of the others that who asks may open."""
+    tabs = [(to, name) for to, name, asked in _TABS if asked is None or visit.may(asked)]
+    return Page(template, {"tabs": tabs, **values})
 
 
 def _asked(

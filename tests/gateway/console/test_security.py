@@ -229,9 +229,14 @@ def test_who_may_only_look_is_offered_no_change(guarded: Site, tab: Tab) -> None
         assert tab.get_by_role("heading", level=1).is_visible()
         assert tab.get_by_role("alert").count() == 0
         assert tab.get_by_role("link", name="…").count() == 0
+        offered = tab.get_by_role("navigation", name="Security").get_by_role("link")
+        seen = ["Summary", "Users", "Tokens", "ACLs", "Who may do what", "Why refused?"]
+        assert offered.all_inner_texts() == seen
     assert guarded.ask("/security/quotas", headers=bearer("grace"))[0] == 403
     for path in ("users/set", "acls/create", "quotas/set"):
         assert guarded.ask(f"/security/{path}", headers=bearer("grace"))[0] == 403
         assert guarded.ask(f"/security/{path}", {"name": "x"}, bearer("grace"))[0] == 403
     assert guarded.ask("/security/why", headers=bearer("nobody"))[0] == 403
-    assert "Super users" not in guarded.ask("/security", headers=bearer("nobody"))[2]
+    summary = guarded.ask("/security", headers=bearer("nobody"))[2]
+    assert "Super users" not in summary
+    assert set(re.findall(r'href="(/security[^"]*)"', summary)) == {"/security", "/security/tokens"}
