@@ -401,7 +401,9 @@ async def test_updates_stay_on_their_pages(groups: Groups) -> None:
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables"
         " WHERE relname = 'committed_offset'"
     )[0]
-    assert (updates, in_place) == (39 * 264, 39 * 264)
+    assert updates == 39 * 264
+    # A transaction of another test, in another database, puts off the pruning of a few dead rows.
+    assert in_place > 0.95 * updates
 
 
 async def test_offsets_are_locked_in_order(groups: Groups) -> None:
