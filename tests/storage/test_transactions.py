@@ -920,7 +920,9 @@ async def test_offsets_are_committed_in_place(world: World) -> None:
     )
     while world.rows(query)[0][0] < 450:
         await asyncio.sleep(0.05)
-    assert world.rows(query) == [(450, 450)]
+    ((updates, in_place),) = world.rows(query)
+    assert updates == 450
+    assert in_place > 0.9 * updates  # another test's snapshot may put off the pruning of a page
 
 
 async def test_how_often_the_database_is_asked(
