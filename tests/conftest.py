@@ -254,6 +254,22 @@ def server(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
         yield running
 
 
+@pytest.fixture
+def patient_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions for the hot path, made from here on, wait longer for a lock, and hold it longer.
+
+    For tests that hold one on purpose, or want each other's all the time: a machine that stalls for
+    a second is not to decide them. A deadlock is found all the same.
+    """
+    from storage.connection import pool
+
+    options = pool.HOT_SESSION["options"]
+    for name, usual in (("lock_timeout", "1s"), ("idle_in_transaction_session_timeout", "2s")):
+        assert f"{name}={usual}" in options
+        options = options.replace(f"{name}={usual}", f"{name}=10s")
+    monkeypatch.setitem(pool.HOT_SESSION, "options", options)
+
+
 # --- gateways ---
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import psycopg
 import psycopg.conninfo
@@ -18,7 +19,7 @@ from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.pool import NullPool
 
 from core.ports.log import StoreUnavailable
-from storage import comments, migrate, schema, views
+from storage import comments, migrate, relocation, schema, views
 from storage.migrate import SchemaRefused, SchemaTooNew, upgrade
 from storage.server.embedded import EmbeddedPostgres
 from tests.batches import batch
@@ -344,22 +345,28 @@ def test_an_installation_in_public_is_moved(empty_database_url: str, revision: s
     assert upgrade(empty_database_url) is False
 
 
-def test_nothing_is_moved_under_brokers_that_run(empty_database_url: str) -> None:
+def test_nothing_is_moved_under_brokers_that_run(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     in_public(empty_database_url, "0019")
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         connection.execute(
             "INSERT INTO public.broker (broker_id, incarnation, version, session_timeout_s,"
             " heartbeat_at) VALUES (1, gen_random_uuid(), '0', 1, clock_timestamp() + '1 hour')"
         )
-        # It goes on as long as it is looked at.
-        connection.execute("UPDATE public.broker SET session_timeout_s = -3599.5")
-        renewing = threading.Timer(
-            0.3, connection.execute, ("UPDATE public.broker SET session_timeout_s = 1",)
-        )
-        renewing.start()
-        with pytest.raises(SchemaRefused, match="Brokers of an older version run"):
-            upgrade(empty_database_url)
-        renewing.join()
+        connection.execute("UPDATE public.broker SET session_timeout_s = -3500")
+        waited: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waited.append(seconds)
+            connection.execute("UPDATE public.broker SET session_timeout_s = 1")  # it goes on
+
+        with monkeypatch.context() as patched:
+            patched.setattr(relocation, "time", SimpleNamespace(sleep=wait))
+            with pytest.raises(SchemaRefused, match="Brokers of an older version run"):
+                upgrade(empty_database_url)
+        assert len(waited) == 1
+        assert 0 < waited[0] < 101
         there = connection.execute("SELECT to_regnamespace('penstock')").fetchone()
         assert there == (None,)
         # One that was killed does not hold it up for longer than its session.

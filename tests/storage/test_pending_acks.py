@@ -35,7 +35,7 @@ NAMES = ("t", "u", "v", "w")
 
 
 @pytest.fixture
-async def world(log: Log) -> AsyncIterator[World]:
+async def world(log: Log, patient_sessions: None) -> AsyncIterator[World]:
     log.rows(LEASES)
     here, there = Broker(log.url), Broker(log.url)
     yield World(log, here, there)
@@ -475,6 +475,7 @@ class Worker:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("patient_sessions")
 async def test_nothing_deadlocks_and_nothing_is_left(log: Log, seed: int) -> None:
     log.rows(LEASES)
     name = log.value("SELECT current_database()")

@@ -293,6 +293,7 @@ async def test_staging_while_it_is_dropped_leaves_nothing_without_its_token(stag
     )
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_a_token_that_is_made_while_others_are_dropped_keeps_all_or_loses_all(
     stage: Stage,
 ) -> None:
@@ -469,6 +470,7 @@ class Worker:
         await self.stage.retention.expire_tokens()
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_brokers_that_do_all_of_it_at_once(log: Log) -> None:
     # So that a deadlock is found before anybody gives up waiting.
     name = log.value("SELECT current_database()")

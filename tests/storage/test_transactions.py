@@ -96,7 +96,7 @@ class World:
 
 
 @pytest.fixture
-async def world(log: Log) -> AsyncIterator[World]:
+async def world(log: Log, patient_sessions: None) -> AsyncIterator[World]:
     log.rows(LEASES)
     here, there = Broker(log.url), Broker(log.url)
     yield World(log, here, there)

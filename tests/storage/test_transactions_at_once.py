@@ -138,6 +138,7 @@ async def brokers(log: Log) -> AsyncIterator[list[Broker]]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("patient_sessions")
 async def test_nothing_deadlocks_and_all_is_whole(
     log: Log, brokers: list[Broker], seed: int
 ) -> None:

@@ -495,12 +495,12 @@ async def test_partial_frame_held_open_is_cut_off(script: Script) -> None:
 
 @on_every_loop
 async def test_a_trickle_of_whole_requests_is_not_a_partial_frame(script: Script) -> None:
-    limits = replace(LIMITS, request_receive_timeout_ms=1_000)
+    limits = replace(LIMITS, request_receive_timeout_ms=3_000)
     stream = b"".join(metadata(i) for i in range(20))
     async with serving(script, limits) as listener, connected(listener) as client:
-        for start in range(0, len(stream), 10):  # always in the middle of one, 1.5 s in all
+        for start in range(0, len(stream), 10):  # always in the middle of one, 4.5 s in all
             client.send(stream[start : start + 10])
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(0.09)
         assert [(await client.receive())[0] for _ in range(20)] == list(range(20))
 
 
@@ -608,7 +608,7 @@ async def test_a_fetch_hears_of_what_comes_behind_it_but_not_of_another_fetch(
 
 @on_every_loop
 async def test_a_join_that_waits_holds_up_its_own_connection_only(script: Script) -> None:
-    limits = replace(LIMITS, connections_max_idle_ms=400)
+    limits = replace(LIMITS, connections_max_idle_ms=2_000)
     script.gate("j")
     async with (
         serving(script, limits) as listener,
@@ -617,7 +617,7 @@ async def test_a_join_that_waits_holds_up_its_own_connection_only(script: Script
     ):
         member.send(join(0, "j"), metadata(1, "later"))
         await eventually(lambda: script.started == ["j"])
-        for i in range(20):  # longer than a connection may idle
+        for i in range(60):  # longer than a connection may idle
             other.send(metadata(i))
             assert (await other.receive())[0] == i
             await asyncio.sleep(0.04)

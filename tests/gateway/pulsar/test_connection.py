@@ -94,7 +94,7 @@ async def test_ping_is_answered_while_others_wait(broker: Broker) -> None:
 
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_silent_client_is_asked(make_broker: Any, answers: bool) -> None:
-    broker: Broker = await make_broker(keep_alive_s=0.05)
+    broker: Broker = await make_broker(keep_alive_s=0.5 if answers else 0.05)
     client = await broker.client()
     await client.hear(CommandType.PING)
     if answers:

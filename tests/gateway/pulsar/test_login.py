@@ -261,14 +261,14 @@ async def test_what_comes_with_connect_waits_for_it(gate: Gate) -> None:
 
 
 async def test_nobody_takes_longer_than_he_may(make_gate: MakeGate) -> None:
-    gate = await make_gate(**{"penstock.login.timeout.ms": "1000"})
+    gate = await make_gate(**{"penstock.login.timeout.ms": "3000"})
     await gate.broker.runtime.users.refresh()
     with capture_logs() as lines:
         silent, client = gate.broker.call(), gate.call()
         await client.hear(CommandType.CONNECTED)
         await silent.ended()
     closed = [each["reason"] for each in lines if each["event"] == "connection closed"]
-    assert closed == ["no login within 1 s"]
+    assert closed == ["no login within 3 s"]
     client.say(CommandPing())
     await client.hear(CommandType.PONG)
 

@@ -283,7 +283,7 @@ def test_tls(start_gateway: StartGateway, database_url: str, certificate: Path) 
 def test_login(
     start_gateway: StartGateway, database_url: str, certificate: Path, mechanism: str, tls: bool
 ) -> None:
-    reauth = "connections.max.reauth.ms=1000"
+    reauth = "connections.max.reauth.ms=2500"
     with entrance(start_gateway, certificate, database_url, reauth) as at:
         topic, address = make_topic(at.open), at.secure if tls else at.plain
 
@@ -301,7 +301,7 @@ def test_login(
                 request = metadata_request([topic], may_create=False)
                 answer = wire.read_metadata(connection.ask(METADATA, request))
                 assert answer.partitions == {topic: 3}
-                time.sleep(0.7)
+                time.sleep(1.75)
         with pytest.raises(SinkError, match=f"{address} does not let 'alice' in: SASL_AUTH"):
             stage(columns(range(1)), known_as("wrong"), cluster_of(known_as("wrong")))
         nobody = options(at.plain, topic, **{"delivery.timeout.ms": "300"})

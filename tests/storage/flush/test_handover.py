@@ -228,6 +228,7 @@ async def test_a_file_that_was_removed_costs_one_flush(log: Log, handover: Hando
     assert (await payloads(log, p))[1:] == written
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_a_file_is_not_written_while_the_server_may_read_it(
     server: EmbeddedPostgres, log: Log
 ) -> None:

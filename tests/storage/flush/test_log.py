@@ -121,6 +121,7 @@ async def test_a_partition_that_is_gone_is_another_version(log: Log) -> None:
 
 
 @SIZES
+@pytest.mark.usefixtures("patient_sessions")
 async def test_of_two_sessions_at_once_one_appends(log: Log, size: int) -> None:
     (p,) = log.new_partitions()
     flushes = [log.store.open_flush() for _ in range(2)]
@@ -140,6 +141,7 @@ async def test_of_two_sessions_at_once_one_appends(log: Log, size: int) -> None:
         await flush.close()
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_who_waited_for_the_lock_sees_the_version_it_waited_for(log: Log) -> None:
     (p,) = log.new_partitions()
     effects, _ = await log.drafted(p, batch())
@@ -216,6 +218,7 @@ async def test_decide_and_commit_under_the_lock(log: Log, size: int) -> None:
     await flush.close()
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_what_is_read_under_the_lock_is_as_of_after_the_wait(log: Log) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
@@ -509,6 +512,7 @@ def test_the_guard_locks_before_it_updates(any_url: str, guard: str) -> None:
         assert plan.count("Tid Scan on topic_partition") == plan.count(" on topic_partition") - 1
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_locks_are_taken_in_order_of_id(log: Log) -> None:
     """Two brokers with the same partitions in opposite order do not deadlock."""
     ids = log.new_partitions(8)
@@ -585,6 +589,7 @@ async def test_a_row_that_others_have_moved_is_found_by_the_index(
     await flush.close()
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_a_row_that_moves_while_a_flush_waits_for_it(log: Log) -> None:
     """As retention moves it: the flush has found it by its place, and takes what is there now."""
     (p,) = log.new_partitions()
@@ -657,6 +662,7 @@ def _marker(log: PartitionLog) -> LogEffects:
     return effects
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_a_termination_waits_for_the_flush_that_holds_the_partition(log: Log) -> None:
     """And tells of an end that has its records."""
     (p,) = log.new_partitions()
@@ -674,6 +680,7 @@ async def test_a_termination_waits_for_the_flush_that_holds_the_partition(log: L
     await flush.close()
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_of_many_that_append_and_one_that_terminates(log: Log) -> None:
     """What was stored is below the end that was told, whatever the order."""
     (p,) = log.new_partitions()

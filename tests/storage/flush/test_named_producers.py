@@ -104,6 +104,7 @@ async def test_what_was_decided_before_a_claim_is_not_stored(log: Log) -> None:
         await commit(log, late)
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_a_claim_waits_for_a_flush_and_tells_what_it_stored(log: Log) -> None:
     (p,) = log.new_partitions()
     await log.store.claim_name(p, "a", 1)

@@ -573,6 +573,7 @@ async def test_a_group_is_forgotten_only_when_nothing_is_left_of_it(groups: Grou
     assert await groups.store.load_group("empty") == StoredGroup(row)
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_flushes_and_commits_in_sql_do_not_wait_in_a_circle(groups18: Groups) -> None:
     """Applications hold groups at their COMMIT, several at a time, and make them."""
     groups, names = groups18, [f"g{n}" for n in range(6)]
@@ -580,11 +581,13 @@ async def test_flushes_and_commits_in_sql_do_not_wait_in_a_circle(groups18: Grou
     groups.rows(f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
     partitions = groups.new_partitions(3)
     topic, is_over = groups.topic_of(partitions[0]), asyncio.Event()
+    all_are_there = asyncio.Barrier(4)
 
     async def apply(chance: Random) -> int:
         count = 0
         psql = await psycopg.AsyncConnection.connect(groups.psql.info.dsn)
         async with psql:
+            await all_are_there.wait()
             while not is_over.is_set():
                 for group_id in chance.sample(names, 3):
                     await psql.execute(
@@ -614,6 +617,7 @@ async def test_flushes_and_commits_in_sql_do_not_wait_in_a_circle(groups18: Grou
         )
 
     applications = [asyncio.create_task(apply(Random(n))) for n in range(3)]
+    await all_are_there.wait()
     chance = Random()
     for _ in range(150):
         chosen = chance.sample(names, chance.randrange(1, 5))

@@ -363,9 +363,9 @@ async def test_a_nearer_end_takes_its_connections_along(
         assert (await by_token(one, made)).error_code == 0
         assert (await by_token(two, other)).error_code == 0
         if by == "request":
-            end_ms = (await expire(at.broker, bytes(made.hmac), 1_500)).expiry_timestamp_ms
+            end_ms = (await expire(at.broker, bytes(made.hmac), 4_000)).expiry_timestamp_ms
         else:
-            end_ms = int(time.time() * 1000) + 1_500
+            end_ms = int(time.time() * 1000) + 4_000
             with psycopg.connect(database_url) as connection:
                 connection.execute(
                     "UPDATE delegation_token SET expires_at = to_timestamp(%s / 1000.0) "
@@ -374,17 +374,17 @@ async def test_a_nearer_end_takes_its_connections_along(
                 )
         assert (await one.metadata()).controller_id == 1
         assert await one.is_closed()
-        assert end_ms <= time.time() * 1000 < end_ms + 5_000
+        assert end_ms <= time.time() * 1000 < end_ms + 30_000
         assert (await two.metadata()).controller_id == 1
 
 
 async def test_a_renewal_does_not_lengthen_a_session(at: Entrance) -> None:
     made = await create(at.broker)
-    assert (await expire(at.broker, bytes(made.hmac), 1_500)).error_code == 0
+    assert (await expire(at.broker, bytes(made.hmac), 4_000)).error_code == 0
     async with peer(at) as one:
-        assert 0 < (await by_token(one, made)).session_lifetime_ms <= 1_500
+        assert 0 < (await by_token(one, made)).session_lifetime_ms <= 4_000
         assert (await renew(at.broker, bytes(made.hmac))).error_code == 0
-        await asyncio.sleep(1.6)
+        await asyncio.sleep(4.1)
         with pytest.raises(asyncio.IncompleteReadError):
             await one.metadata()
     async with peer(at) as one:
@@ -392,9 +392,9 @@ async def test_a_renewal_does_not_lengthen_a_session(at: Entrance) -> None:
 
 
 async def test_time_ends_a_token(at: Entrance) -> None:
-    made = await create(at.broker, lifetime_ms=1_000)
+    made = await create(at.broker, lifetime_ms=4_000)
     async with peer(at) as one:
-        assert 0 < (await by_token(one, made)).session_lifetime_ms <= 1_000
+        assert 0 < (await by_token(one, made)).session_lifetime_ms <= 4_000
         assert await one.is_closed()
     async with peer(at) as one:
         assert (await by_token(one, made)).error_code == Code.SASL_AUTHENTICATION_FAILED

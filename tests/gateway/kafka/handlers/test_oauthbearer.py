@@ -143,8 +143,8 @@ async def test_a_message_without_a_request_around_it(at: Entrance, issuer: Issue
 
 async def test_a_session_ends_with_its_token(at: Entrance, issuer: Issuer) -> None:
     async with peer(at) as one:
-        answer = await one.bearer(issuer.token(exp=int(time.time()) + 2))
-        assert 0 < answer.session_lifetime_ms <= 2000
+        answer = await one.bearer(issuer.token(exp=int(time.time()) + 5))
+        assert 0 < answer.session_lifetime_ms <= 5000
         await asyncio.sleep(answer.session_lifetime_ms / 1000 + 0.1)
         with pytest.raises(asyncio.IncompleteReadError):
             await one.metadata()
@@ -152,11 +152,11 @@ async def test_a_session_ends_with_its_token(at: Entrance, issuer: Issuer) -> No
 
 async def test_a_session_is_renewed_by_a_newer_token(at: Entrance, issuer: Issuer) -> None:
     async with peer(at) as one:
-        await one.bearer(issuer.token(exp=int(time.time()) + 2))
+        await one.bearer(issuer.token(exp=int(time.time()) + 5))
         await asyncio.sleep(1.1)
         answer = await one.bearer(issuer.token())
         assert (answer.error_code, answer.session_lifetime_ms > 200_000) == (0, True)
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(4.1)
         assert (await one.metadata()).controller_id == 1
 
 

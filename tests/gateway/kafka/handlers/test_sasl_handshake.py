@@ -269,7 +269,7 @@ async def test_a_size_is_refused_before_it_is_sent(at: Entrance) -> None:
 
 
 async def test_who_does_not_log_in_is_closed(make_broker: MakeBroker) -> None:
-    impatient = QUICK | {"penstock.login.timeout.ms": "300"}
+    impatient = QUICK | {"penstock.login.timeout.ms": "3000"}
     async with entrance(await make_broker(impatient)) as at:
         with capture_logs() as logs:
             async with peer(at) as silent, peer(at) as slow, peer(at) as quick:

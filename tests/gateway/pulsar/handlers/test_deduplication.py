@@ -259,6 +259,7 @@ async def test_a_name_is_in_use_while_its_producer_is_there(broker: Broker) -> N
 
 
 @pytest.mark.parametrize("end", ["close", "connection"])
+@pytest.mark.usefixtures("patient_sessions")
 async def test_a_producer_may_go_while_its_name_is_claimed(
     broker: Broker, database_url: str, end: str
 ) -> None:

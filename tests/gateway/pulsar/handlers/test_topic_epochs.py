@@ -168,6 +168,7 @@ async def test_one_that_waits_comes_again_if_its_turn_cannot_be_stored(
     assert await produce(client) > 0
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_who_is_ejected_while_its_epoch_is_stored_is_told(
     broker: Broker, rows: Rows, database_url: str
 ) -> None:

@@ -764,7 +764,7 @@ async def test_time_ends_a_transaction_for_good(broker: Broker) -> None:
     await subscribe(client)
     (found,) = await messages(client, 1)
     async with background(broker):
-        txn = await begin(client, ttl_ms=300)
+        txn = await begin(client, ttl_ms=3_000)
         await add_partition(client, txn)
         assert await send(client, 1, txn) is None
         assert await acknowledge(client, txn, found.message_id) is None
