@@ -58,11 +58,11 @@ def test_nothing_tells_a_secret(
     )
     admin = AdminClient({"bootstrap.servers": made.bootstrap, "log_level": 0})
 
-    def put(password: str, user: str = "alice") -> None:
+    def put(password: str, user: str = "alice", within_s: float = 30) -> None:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         wanted = UserScramCredentialUpsertion(user, info, password.encode(), SALT)
-        made_or_not = admin.alter_user_scram_credentials([wanted], request_timeout=3)
-        made_or_not[user].result(20)
+        made_or_not = admin.alter_user_scram_credentials([wanted], request_timeout=within_s)
+        made_or_not[user].result(40)
 
     def log_in(mechanism: str, password: str) -> AdminClient:
         settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
@@ -86,7 +86,7 @@ def test_nothing_tells_a_secret(
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("ALTER TABLE scram_credential ADD CHECK (user_name <> 'eve')")
         with pytest.raises((KafkaException, TimeoutError)):
-            put(PASSWORD, "eve")
+            put(PASSWORD, "eve", 3)
         connection.execute("ALTER TABLE scram_credential RENAME TO elsewhere")
     made.process.wait(60)
     del clients

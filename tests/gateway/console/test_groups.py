@@ -219,11 +219,14 @@ def test_hostile_ids_are_text(cluster: Cluster, tab: Tab, name: str) -> None:
     cluster.commit(name, topic, {0: 1})
     tab.goto(f"{cluster.site.url}/groups?{urlencode({'search': name[:500]})}")
     shown = name.replace(TURNS_AROUND, "\\u202e")
-    tab.get_by_role("link", name=shown, exact=True).click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name=shown, exact=True).click()
     assert shown in tab.get_by_role("heading", level=1).inner_text()
-    tab.get_by_role("link", name="Delete the group").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Delete the group").click()
     assert tab.get_by_role("heading", level=1).inner_text() == f"Delete the group {shown}"
-    tab.get_by_role("button", name="Delete the group").click()
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Delete the group").click()
     tab.get_by_role("status").wait_for()
     said = tab.get_by_role("status").inner_text()
     assert said == f"Group {shown} was deleted."[: len(said)]
@@ -372,7 +375,8 @@ def test_offsets_of_one_topic_are_deleted(cluster: Cluster, tab: Tab, group: str
     cluster.commit(group, kept, {0: 1})
     cluster.commit(group, lost, {0: 1})
     tab.goto(page_of(cluster.site, group))
-    tab.get_by_role("link", name="Delete offsets of a topic").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Delete offsets of a topic").click()
     heading = tab.get_by_role("heading", level=1)
     assert heading.inner_text() == f"Delete a topic's offsets of group {group}"
     tab.get_by_label("Topic").select_option(lost)

@@ -84,7 +84,8 @@ def test_nothing_of_them_comes_alive_on_any_page(guarded: Site, tab: Tab) -> Non
 def write_all(site: Site, name: str) -> Producer:
     """The name wherever stock clients can put it; the producer of a transaction that stays open."""
     kafka = {"bootstrap.servers": site.bootstrap, "client.id": name}
-    producer = Producer({**kafka, "transactional.id": name})
+    own = {"transactional.id": name, "transaction.timeout.ms": 600_000}
+    producer = Producer({**kafka, **own})
     producer.init_transactions(WITHIN_S)
     producer.begin_transaction()
     headers = [(name, name.encode())]

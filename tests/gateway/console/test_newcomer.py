@@ -63,7 +63,7 @@ def test_a_newcomer_finds_what_he_looks_for(
 
 def which_consumer_is_stuck_and_why(site: Site, tab: Tab, camera: Camera) -> None:
     tab.goto(site.url)
-    tab.get_by_text("Produced: 0 records/s").wait_for()
+    tab.get_by_text("Produced: 0 records/s").wait_for(timeout=120_000)
     finding = tab.get_by_role("listitem").filter(has_text="billing has read nothing of orders-3")
     assert "transaction payments-7" in finding.inner_text()
     camera.take(tab, "overview")

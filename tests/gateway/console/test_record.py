@@ -29,9 +29,11 @@ def test_who_wrote_it(site: Site, tab: Tab) -> None:
     # It is written a moment after its producer had its id.
     wait_for(lambda: client_id in site.ask(record(topic, 1))[2])
     tab.goto(site.url + address(topic, **{"from": "start"}))
-    tab.get_by_role("link", name="0", exact=True).click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="0", exact=True).click()
     assert "Its producer left no name" in tab.locator("main").inner_text()
-    tab.get_by_role("link", name="Next offset").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Next offset").click()
     said = tab.locator("main").inner_text()
     for each in (client_id, "127.0.0.1", "epoch 0", "The client wrote it that had asked"):
         assert each in said

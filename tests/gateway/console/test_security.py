@@ -148,7 +148,8 @@ def test_an_acl_is_created_explained_and_deleted(guarded: Site, tab: Tab) -> Non
     assert "name it above" in transactional
     tab.goto(f"{guarded.url}/security/may")
     tab.get_by_label("Principal").fill("User:erin")
-    tab.get_by_role("button", name="Show").click()
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Show").click()
     row = tab.get_by_role("row", name="topic bills-…")
     may, may_not = (each.inner_text() for each in row.get_by_role("cell").all()[1:])
     rule = "ALLOW User:erin from * WRITE on TOPIC:PREFIXED:bills-"

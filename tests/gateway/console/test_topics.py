@@ -20,7 +20,15 @@ from confluent_kafka.admin import (
 from pulsar.schema import AvroSchema, Integer, Record
 
 from gateway.console.rendering import NOTHING
-from tests.gateway.console.conftest import WITHIN_S, Site, StartSite, bearer, grant, log_in
+from tests.gateway.console.conftest import (
+    WITHIN_MS,
+    WITHIN_S,
+    Site,
+    StartSite,
+    bearer,
+    grant,
+    log_in,
+)
 from tests.gateway.console.transacting import make_topic, open_transaction
 
 if TYPE_CHECKING:
@@ -127,7 +135,8 @@ def test_internal_topics_are_marked_and_pulsars_names_shown(site: Site, tab: Tab
     assert "internal" in tab.get_by_role("row", name="__inner").inner_text()
     tab.goto(f"{site.url}/topics?search=acme/shop/orders-eu")
     assert names_in(tab) == ["pulsar.acme.shop.orders-2Deu"]
-    tab.get_by_role("rowheader").get_by_role("link").click()
+    with tab.expect_navigation():
+        tab.get_by_role("rowheader").get_by_role("link").click()
     heading = tab.get_by_role("heading", level=1).inner_text()
     assert heading.endswith("to Pulsar's clients persistent://acme/shop/orders-eu")
 
@@ -224,7 +233,7 @@ def test_a_setting_is_changed_in_place_and_reset(site: Site, tab: Tab) -> None:
     assert row.get_by_role("cell").all_inner_texts() == ["604800000 Change", "default"]
     tab.get_by_role("link", name="Change retention.ms").click()
     field = tab.get_by_role("textbox", name="retention.ms")
-    expect(field).to_be_focused()
+    expect(field).to_be_focused(timeout=WITHIN_MS)
     assert field.input_value() == "604800000"
     field.fill("soon")
     field.press("Enter")
@@ -249,7 +258,8 @@ def test_a_flag_is_chosen_and_text_stays_text(site: Site, tab: Tab) -> None:
     make_topic(site, "flagged")
     tab.goto(f"{site.url}/topic/settings?name=flagged&edit=preallocate")
     tab.get_by_role("combobox", name="preallocate").select_option("true")
-    tab.get_by_role("button", name="Save").click()
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Save").click()
     assert setting_of(site, "flagged", "preallocate") == ("true", 1)
     form = {"setting": HOSTILE, "value": HOSTILE}
     status, _, text = site.ask("/topic/settings?name=flagged", form)
@@ -293,7 +303,8 @@ def test_a_topic_is_made(site: Site, tab: Tab) -> None:
 def test_partitions_are_added_and_it_is_said_that_keys_move(site: Site, tab: Tab) -> None:
     make_topic(site, "grown", 2)
     tab.goto(f"{site.url}/topic?name=grown")
-    tab.get_by_role("link", name="Add partitions").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Add partitions").click()
     assert tab.get_by_text("Keys move:").is_visible()
     tab.get_by_label("Partitions in all").fill("1")
     tab.get_by_role("button", name="Add partitions").click()
@@ -313,7 +324,8 @@ def test_a_topic_is_emptied(site: Site, tab: Tab) -> None:
     produce(site, "emptied", 2, partition=2)
     commit(site, "skips", "emptied", 1)
     tab.goto(f"{site.url}/topic?name=emptied")
-    tab.get_by_role("link", name="Empty it").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Empty it").click()
     losses = " ".join(tab.get_by_role("main").get_by_role("listitem").all_inner_texts())
     for words in ("up to 6 records", "Groups skip", "skips"):
         assert words in losses
@@ -362,7 +374,8 @@ def test_a_topic_is_deleted_with_what_is_named(
         commit(site, f"loser-{number:02}", "doomed", 1)
     pulsar_client.subscribe("doomed-partition-0", HOSTILE).close()
     tab.goto(f"{site.url}/topic?name=doomed")
-    tab.get_by_role("link", name="Delete it").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Delete it").click()
     losses = tab.get_by_role("main").get_by_role("listitem").all_inner_texts()
     assert losses[0].startswith("2 partitions, with up to 7 records, ")
     for words in ("loser-00", "loser-19", "and 2 more", SHOWN):
@@ -441,7 +454,8 @@ def test_what_one_may_not_do_is_not_offered_and_refused(guarded: Site, tab: Tab)
     tab.goto(f"{guarded.url}/topics")
     assert names_in(tab) == ["partly"]
     assert tab.get_by_role("link", name="Create a topic").count() == 0
-    tab.get_by_role("link", name="partly").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="partly").click()
     main = tab.get_by_role("main")
     assert "unseen" not in main.inner_text()
     assert main.get_by_role("heading", name="Change it").count() == 0

@@ -38,7 +38,8 @@ def test_an_open_transaction_shows_whom_it_holds_back_and_why(site: Site, tab: T
     row = tab.get_by_role("row", name="payments-7")
     for words in ("Kafka", "Ongoing", "payer", "127.0.0.1", "held-0", "4 records in 1 partition"):
         assert words in row.inner_text()
-    tab.get_by_role("link", name="payments-7").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="payments-7").click()
     assert tab.get_by_role("heading", name="payments-7").is_visible()
     facts = tab.locator(".facts").inner_text()
     assert "Host\n127.0.0.1\nOwner\nno login" in facts
@@ -59,7 +60,8 @@ def test_an_abort_names_what_is_lost_and_fences_the_producer(site: Site, tab: Ta
     producer = open_transaction(site, HOSTILE, "aborted", client_id='"><img src=x onerror=x()>')
     tab.goto(f"{site.url}/transactions?q=onerror")
     tab.get_by_role("link", name="<script>").click()
-    tab.get_by_role("link", name="Abort…").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Abort…").click()
     losses = tab.get_by_role("listitem").all_inner_texts()
     assert "3 records of aborted-0 are lost to readers of committed data." in losses
     assert any("Its producer is fenced" in each for each in losses)
@@ -101,11 +103,13 @@ def test_a_transaction_of_pulsars_is_shown_and_aborted(site: Site, tab: Tab) -> 
     tab.goto(f"{site.url}/transactions?q=pulsar:")
     row = tab.get_by_role("row", name=name)
     assert "Pulsar" in row.inner_text()
-    row.get_by_role("link", name=name).click()
+    with tab.expect_navigation():
+        row.get_by_role("link", name=name).click()
     assert tab.url.endswith(f"/transaction?producer_id={sequence}")
     for its_id in (name, f"(3,{sequence})"):
         assert name in site.ask(f"/transaction?id={its_id}")[2]
-    tab.get_by_role("link", name="Abort…").click()
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="Abort…").click()
     assert "Its client's commit fails" in tab.locator("main").inner_text()
     tab.get_by_role("button", name="Abort").click()
     tab.get_by_text("CompleteAbort").wait_for()
@@ -186,7 +190,8 @@ def test_producers_are_found_and_one_shows_who_it_is(site: Site, tab: Tab) -> No
     assert "now 1" in row.inner_text()  # fenced: the second one has a newer epoch
     tab.get_by_label("Producer id").fill("ledger-")
     tab.get_by_role("button", name="Search").click()
-    tab.get_by_role("row", name="writer-1").get_by_role("link").first.click()
+    with tab.expect_navigation():
+        tab.get_by_role("row", name="writer-1").get_by_role("link").first.click()
     main = tab.locator("main").inner_text()
     for words in ("writer-1", "ledger-job", "127.0.0.1", "fenced by 1", "written-0"):
         assert words in main

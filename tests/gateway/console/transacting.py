@@ -39,6 +39,7 @@ def open_transaction(
             "bootstrap.servers": site.bootstrap,
             "transactional.id": transactional_id,
             "client.id": client_id,
+            "transaction.timeout.ms": 600_000,
         }
     )
     producer.init_transactions(WITHIN_S)

@@ -209,9 +209,9 @@ async def test_what_is_long_is_not_taken_apart(at: Place) -> None:
     """Authlib's CVE-2025-61920: a header of megabytes."""
     for size in (MAX_TOKEN_BYTES, 5_000_000):
         token = at.issuer.signed({"alg": "ES256", "kid": "e", "x": "y" * size}, {})
-        began = time.monotonic()
+        began = time.thread_time()  # its own: others may be busy
         assert "bytes" in await at.reason(token)
-        assert time.monotonic() - began < 0.1
+        assert time.thread_time() - began < 0.1
 
 
 async def test_deep_json(at: Place) -> None:

@@ -18,7 +18,7 @@ from tests.gateway.runtime.coordinators import (
 
 pytestmark = pytest.mark.timeout(180)
 
-SESSION_S = 3.0
+SESSION_S = 6.0
 """Of the brokers that fall silent here."""
 
 
@@ -115,6 +115,7 @@ async def test_a_silent_coordinator_answers_nothing_and_its_groups_go_on(
     assert await other.offsets("g") == {p0: 4}
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_what_was_decided_before_a_take_over_is_neither_answered_nor_stored(
     make_coordinator: MakeCoordinator, psql: Psql
 ) -> None:

@@ -69,6 +69,9 @@ async def test_without_a_database_nobody_is_known_for_certain() -> None:
     users.watch(lambda: None)
     with capture_logs() as logs:
         running = asyncio.create_task(users.run())
+        async with asyncio.timeout(30):
+            while not any(each["log_level"] == "warning" for each in logs):
+                await asyncio.sleep(0.01)
         await asyncio.sleep(1.5)
         running.cancel()
     warned = [each for each in logs if each["log_level"] == "warning"]

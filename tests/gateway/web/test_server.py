@@ -171,9 +171,9 @@ def test_chunks_that_lie_end_a_connection(web: Web, path: str, chunks: bytes) ->
     ids=["nothing", "line", "headers", "second", "unwanted body"],
 )
 def test_who_does_not_go_on_is_sent_away(web: Web, begun: bytes) -> None:
+    start = time.monotonic()
     with web.connect() as connection:
         connection.sendall(begun)
-        start = time.monotonic()
         connection.settimeout(0.2)
         is_closed = False
         while not is_closed and time.monotonic() < start + WITHIN_S:
@@ -298,9 +298,9 @@ def test_a_thousand_connections(web: Web) -> None:
     count = min(1000, resource_limit - 200)
     connections: list[socket.socket] = []
     try:
-        connections.extend(web.connect() for _ in range(count))
-        for each in connections:
-            each.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nhost: x\r\n\r\n")
+        for _ in range(count):
+            connections.append(web.connect())  # who asks for nothing is sent away
+            connections[-1].sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nhost: x\r\n\r\n")
         for each in connections:
             assert each.recv(4096).startswith(b"HTTP/1.1 200")
         assert resident(web) - before < 100 * 1024 * 1024
@@ -347,7 +347,7 @@ async def serve() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.web.server._TAKEN_WITHIN_S", 0.2)
+    monkeypatch.setattr("gateway.web.server._TAKEN_WITHIN_S", 1.5)
     registry: Registry = Registry()
 
     @registry.endpoint("GET", "/much")
@@ -364,7 +364,7 @@ async def test_a_client_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPat
         writer.write(b"GET /much HTTP/1.1\r\nhost: x\r\n\r\n")
         for _ in range(10):  # slowly is not nothing
             assert await reader.readexactly(1_000_000)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
             assert not lost.is_set()
         async with asyncio.timeout(WITHIN_S):
             await lost.wait()

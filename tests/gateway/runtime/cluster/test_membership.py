@@ -117,7 +117,7 @@ async def test_who_has_the_lowest_id_changes(join: Join) -> None:
 
 async def test_silent_broker_is_taken_for_gone(join: Join) -> None:
     one = await join(1, run=True)
-    await join(2, session_timeout_s=2.0)
+    await join(2, session_timeout_s=5.0)
     await until(lambda: not one.is_alone)
     await until(lambda: one.is_alone)
 
@@ -131,7 +131,7 @@ async def test_look_heartbeats_at_once(join: Join) -> None:
 
 
 async def test_id_in_use_is_refused_once_its_holder_is_heard_of_again(join: Join) -> None:
-    await join(1, broker_id=5, run=True, session_timeout_s=1.5)
+    await join(1, broker_id=5, run=True, session_timeout_s=5.0)
     with pytest.raises(BrokerIdTaken, match=r"Broker id 5 is in use by the broker at 127.0.0.1:1"):
         await join(2, broker_id=5)
 

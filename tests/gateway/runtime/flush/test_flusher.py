@@ -266,7 +266,7 @@ async def test_a_locked_partition_waits_in_order_and_others_go_on(broker: Broker
         assert outcome((await gathered(first))[0]) == (OK, 0)
         for number in range(1, 6):
             waiting += [broker.submit(p, of(number)), broker.submit(p, batch())]
-            async with asyncio.timeout(5):  # the held row delays nobody else any more
+            async with asyncio.timeout(20):  # the held row delays nobody else any more
                 assert outcome(await broker.append(q, batch())) == (OK, number)
         assert not any(each.done() for each in waiting)
     results = await gathered(*waiting)

@@ -226,6 +226,7 @@ async def test_commits_of_many_connections_share_a_flush(
     assert broker.queries[FLUSH] - before <= 9
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_nothing_is_answered_before_it_is_stored(broker: Coordinator, psql: Psql) -> None:
     (p0,) = await broker.create_topic("t", 1)
     joined = await broker.join("g")
@@ -263,6 +264,7 @@ async def test_a_group_that_cannot_be_stored_is_dropped_and_read_again(
     assert await broker.heartbeat("g", joined) is Error.NONE  # it has not left after all
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_a_group_is_deleted_between_two_commits(broker: Coordinator, psql: Psql) -> None:
     """Whatever waits for the next flush together, what came first is done first."""
     p0, p1 = await broker.create_topic("t", 2)
@@ -341,8 +343,8 @@ async def test_a_member_that_vanishes_is_removed_when_its_session_ends(
 
 async def test_what_came_while_the_process_stood_still_counts(broker: Coordinator) -> None:
     """The timer is late, and so is the heartbeat that lay in the socket: it is read first."""
-    joined = await broker.form("g", session_timeout_ms=600)
-    time.sleep(1.5)  # nothing of this process goes on, as if it were stopped
+    joined = await broker.form("g", session_timeout_ms=2_000)
+    time.sleep(3)  # nothing of this process goes on, as if it were stopped
     for _ in range(5):
         await asyncio.sleep(0)  # timers fire
     assert await broker.heartbeat("g", joined) is Error.NONE
@@ -350,7 +352,7 @@ async def test_what_came_while_the_process_stood_still_counts(broker: Coordinato
 
 async def test_a_join_whose_client_has_gone_holds_nobody_up(broker: Coordinator) -> None:
     first = await broker.form("g", new_member_id="first")
-    joins = broker.submit(broker.join("g", new_member_id="second", session_timeout_ms=300))
+    joins = broker.submit(broker.join("g", new_member_id="second", session_timeout_ms=3_000))
     await until(lambda: broker.rebalances("g"))
     joins.cancel()
     again = await broker.join("g", "first")

@@ -268,7 +268,7 @@ async def test_with_the_lease_everything_leaves_memory(
 
 
 async def test_a_session_that_has_lapsed_gives_nothing(make: Any) -> None:
-    broker = await make(session_timeout_s=1.0)
+    broker = await make(session_timeout_s=3.0)
     partition = await broker.topic()
 
     async def beat() -> None:
@@ -276,6 +276,7 @@ async def test_a_session_that_has_lapsed_gives_nothing(make: Any) -> None:
             await broker.runtime.cluster.heartbeat()
             await asyncio.sleep(0.1)
 
+    await broker.runtime.cluster.heartbeat()
     beating = asyncio.create_task(beat())
     reader = await broker.subscribe(partition)  # may take longer than a session
     beating.cancel()
@@ -300,6 +301,7 @@ async def test_what_cannot_be_stored_is_given_again(broker: Broker) -> None:
     await until(lambda: again.offsets == [0, 1, 2])
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_what_is_loaded_again_waits_for_what_is_being_stored(broker: Broker) -> None:
     """The lease stays, and with it what was under way: behind its back rows would be lost."""
     partition = await broker.topic()

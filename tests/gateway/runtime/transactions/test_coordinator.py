@@ -178,6 +178,7 @@ async def test_a_late_end_of_v1_does_not_end_the_next_transaction(
     assert (await here.end(producer, commit=commit)).error is Error.NONE
 
 
+@pytest.mark.usefixtures("patient_sessions")
 async def test_an_end_of_v1_that_waits_too_long_for_its_turn(
     make_coordinator: MakeCoordinator, log: Log
 ) -> None:
