@@ -18,6 +18,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 
 WAIT = 20.0  # seconds until something that must happen is taken for lost
 
@@ -71,6 +72,15 @@ def send_all(client: Producer, records: Iterable[dict[str, Any]]) -> list[Messag
     failed = [report for report in reports if isinstance(report, KafkaError)]
     assert not failed
     return [report for report in reports if isinstance(report, Message)]
+
+
+def wait_for_errors(client: AdminClient, errors: list[KafkaError], seconds: float = 30.0) -> None:
+    """Polls until the client's `error_cb` has put something into `errors`: a call that failed may
+    have been over before the client had connected at all."""
+    deadline = time.monotonic() + seconds
+    while not errors:
+        assert time.monotonic() < deadline, f"no error in {seconds} s"
+        client.poll(0.2)
 
 
 def read_message(client: Consumer, seconds: float = WAIT) -> Message:

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.compat.clients import Confluent, read_until
+from tests.compat.clients import Confluent, Read, read_until
 
 
 class Copier:
@@ -51,12 +51,26 @@ class Copier:
 
 
 def copies(
-    bootstrap: str, topic: str, partitions: int, count: int, within_s: float = 60.0
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    count: int,
+    within_s: float = 60.0,
+    copiers: Sequence[Copier] = (),
 ) -> list[list[str]]:
-    """What is committed in the copy, by partition in order, once there are so many or more."""
+    """What is committed in the copy, by partition in order, once there are so many or more.
+
+    copiers: those that are started again meanwhile when they have ended.
+    """
+
+    def is_done(found: list[Read]) -> bool:
+        for copier in copiers:
+            copier.start_if_it_has_ended()
+        return len(found) >= count
+
     client = Confluent(bootstrap)
     with contextlib.closing(client.reader(topic, partitions)) as reader:
-        found = read_until(reader, lambda found: len(found) >= count, within_s)
+        found = read_until(reader, is_done, within_s)
         found += reader.poll(1.0)  # and no more
     return [
         [

@@ -19,6 +19,13 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AIORa
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as AIORoundRobin
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -35,6 +42,8 @@ BROKER_SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "10000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    # Tests write records of long ago: no round of retention is to delete them.
+    "log.retention.check.interval.ms": "86400000",
 }
 
 # Whoever is no longer a member may not commit: the code depends on what the client still hopes.
@@ -298,3 +307,11 @@ def groups(bootstrap: str) -> Iterator[MakeGroup]:
     finally:
         for group in made:
             group.close()
+
+
+def set_group_config(group: Group, name: str, value: str) -> None:
+    """One setting of a group (KIP-848)."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group.name, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": group.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(WAIT)

@@ -35,6 +35,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.certificates import Authority
+from tests.compat import confluent
 from tests.compat.clients import Client, JavaError, JavaShell, values
 from tests.compat.conftest import CLIENTS, make_client
 from tests.compat.groups import BROKER_SETTINGS
@@ -239,8 +240,7 @@ def test_librdkafka_says_what_is_wrong(at: Place, wrong: str, alert: str) -> Non
     )
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=0.5)
-    admin.poll(0)
-    assert errors
+    confluent.wait_for_errors(admin, errors)
     assert errors[0].code() == KafkaError._TRANSPORT
     assert f"alert {alert}" in errors[0].str()
 

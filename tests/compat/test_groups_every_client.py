@@ -5,6 +5,7 @@ What only some clients can do, or show, is in the test_groups_* of each.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tests.compat.groups import (
     MakeGroup,
     Way,
     eventually,
+    set_group_config,
 )
 from tests.variants import variants
 
@@ -189,12 +191,18 @@ def test_static_member_restarts_without_a_rebalance(make_group: MakeGroup, way: 
     """KIP-345."""
     group = make_group(partitions=4, client=way.client)
     # On a busy machine it may be away for 10 s.
-    away = {} if way.settings == CONSUMER else {"session.timeout.ms": 120_000}
+    away = {"session.timeout.ms": 120_000}
+    if way.settings == CONSUMER:
+        away = {}
+        set_group_config(group, "consumer.session.timeout.ms", "60000")
     named = [{**way.settings, **away, "group.instance.id": f"instance-{n}"} for n in range(2)]
     stays, goes = (group.join(settings) for settings in named)
     group.wait_stable()
+    told = -1
+    while told != len(stays.events):  # a rebalance may go on with nothing new for anybody
+        told = len(stays.events)
+        time.sleep(1)
     had = goes.owned
-    told = len(stays.events)
     group.leave(goes)  # it does not leave: a static member is expected back
     back = group.join(named[1])
     group.wait_stable()
@@ -212,7 +220,7 @@ def test_member_that_does_not_poll_is_out_and_may_not_commit(
     if way.settings != CONSUMER:
         impatient["session.timeout.ms"] = 1500  # may not be longer
     slow = group.join({**way.settings, **impatient})
-    eventually(lambda: len(slow.records) == 10)
+    eventually(lambda: len(slow.records) >= 10)  # it may have been out already, and come back
     slow.stop_polling()
     if way is AIOKAFKA:  # it rejoins by itself: another's coming would bring it back
         eventually(lambda: is_empty(session_admin, group))

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 )
 
 from compat.java import tools
+from tests.compat import confluent
 from tests.compat.clients import Client, JavaError, JavaShell, read_to_end, values
 from tests.compat.conftest import CLIENTS, make_client
 from tests.compat.groups import BROKER_SETTINGS
@@ -178,8 +179,7 @@ def test_librdkafka_says_that_the_login_failed(at: Entrance, mechanism: str) -> 
     )
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=2)
-    admin.poll(0)
-    assert errors
+    confluent.wait_for_errors(admin, errors)
     assert errors[0].code() == KafkaError._AUTHENTICATION
     assert "Authentication failed" in errors[0].str()
 
@@ -245,8 +245,7 @@ def test_who_logs_in_where_nobody_is_asked_is_told(at: Entrance) -> None:
     )
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=2)
-    admin.poll(0)
-    assert errors
+    confluent.wait_for_errors(admin, errors)
 
 
 # --- sessions and changes ---
@@ -294,7 +293,9 @@ def test_clients_go_on_when_their_sessions_end(
     assert log.count("logged_in ") >= 4
     assert "login_refused" not in log
     if name == "java":
-        assert "its session is over" not in log
+        # It logs in again for its next request after 85 to 95 % of a session; one that waits for
+        # the processor there for 0.1 s comes too late. Without KIP-368 each session ends so.
+        assert log.count("its session is over") <= 1
 
 
 def test_a_user_that_is_deleted_is_disconnected_and_may_not_come_back(

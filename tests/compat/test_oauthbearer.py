@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from tests.compat import confluent
 from tests.compat.clients import JavaError, JavaShell, read_to_end, values
 from tests.compat.conftest import CLIENTS, make_client
 from tests.compat.groups import BROKER_SETTINGS
@@ -148,8 +149,10 @@ def test_clients_go_on_when_their_tokens_expire(
         request.getfixturevalue("java")
     topic = make_topic(at, topic_name)
     user = f"short-{name}"
-    before = at.gateway.log()
-    issuer.tokens_for_s = 3
+    before, asked = at.gateway.log(), issuer.asked.count("/token")
+    # Java logs in again after 85 to 95 % of a session: with long ones, it is seldom late on a busy
+    # machine. Two of its tokens end here.
+    issuer.tokens_for_s, pause_s = (6, 2.0) if name == "java" else (3, 0.7)
     try:
         with contextlib.closing(make_client(name, request, at.plain)) as client:
             producer = client.producer(topic, **settings_of(name, issuer, user))
@@ -157,7 +160,7 @@ def test_clients_go_on_when_their_tokens_expire(
                 producer.begin()
                 producer.send(topic, str(number))
                 producer.commit()
-                time.sleep(0.7)
+                time.sleep(pause_s)
     finally:
         issuer.tokens_for_s = 300
     with contextlib.closing(make_client("confluent", request, at.open)) as reading:
@@ -165,7 +168,8 @@ def test_clients_go_on_when_their_tokens_expire(
     said = at.gateway.log().removeprefix(before)
     assert "login_refused" not in said
     if name == "java":
-        assert "its session is over" not in said
+        assert issuer.asked.count("/token") - asked >= 2
+        assert said.count("its session is over") <= 1  # with each token, if not for KIP-368
 
 
 def test_a_listener_may_have_rules_of_its_own(at: Entrance, issuer: Issuer) -> None:
@@ -193,8 +197,7 @@ def test_librdkafka_says_that_the_login_failed(at: Entrance, issuer: Issuer, use
     )
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=1)
-    admin.poll(0)
-    assert errors
+    confluent.wait_for_errors(admin, errors)
     assert errors[0].code() == KafkaError._AUTHENTICATION
 
 

@@ -79,10 +79,8 @@ def test_copied_exactly_once_by_processes_that_are_killed(
             victim.kill()
             victim.start()
     assert producer.flush(WAIT) == 0
-    for copier in copiers:
-        copier.start_if_it_has_ended()
     try:
-        found = copies(bootstrap, target, PARTITIONS, RECORDS)
+        found = copies(bootstrap, target, PARTITIONS, RECORDS, copiers=copiers)
     except AssertionError as missing:
         raise AssertionError(f"{missing}\n" + "\n".join(c.said() for c in copiers)) from None
     assert found == [[transformed(value) for value in values] for values in sent]

@@ -181,7 +181,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(
     client: Client, bootstrap: str, topic: str, transactional_id: str
 ) -> None:
     """The broker ends it by itself; the producer learns of it when it wants to end it."""
-    producer = client.producer(transactional_id, timeout_ms=1000)
+    producer = client.producer(transactional_id, timeout_ms=4000)
     producer.begin()
     producer.send(topic, "too late")
     producer.flush()

@@ -63,6 +63,8 @@ def both(
         gateway = start(
             *("--pulsar-listen", f"127.0.0.1:{port}"),
             *("--http-listen", f"127.0.0.1:{http_port}"),
+            # Tests write records of long ago: no round of retention is to delete them.
+            *("--override", "log.retention.check.interval.ms=86400000"),
             database_url=url,
         )
         yield Both(gateway, port, http_port)

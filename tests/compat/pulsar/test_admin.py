@@ -651,7 +651,7 @@ def test_messages_are_looked_into(
         producer_name="p",
         compression_type=compression,
         batching_enabled=is_batched,
-        batching_max_publish_delay_ms=500,
+        batching_max_publish_delay_ms=60_000,  # one batch: nothing ends it but the flush
     )
     ids: list[Any] = []
     for number in range(3):
@@ -730,7 +730,7 @@ def test_kafkas_records_are_looked_into(
     make_topic(both.gateway.bootstrap, topic, 1)
     admin.topics("createSubscription", topic, "s", "latest")
     kafka = KafkaProducer(
-        {"bootstrap.servers": both.gateway.bootstrap, "compression.type": "lz4", "linger.ms": 100}
+        {"bootstrap.servers": both.gateway.bootstrap, "compression.type": "lz4", "linger.ms": 5000}
     )
     for number in range(3):
         kafka.produce(topic, b"%d" % number, b"key", headers={"h": b"x"}, partition=0)

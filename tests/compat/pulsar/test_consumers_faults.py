@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from pulsar import ConsumerType
 
 from core.shard import SHARDS, shard_of
+from tests.compat.pulsar.clients import eventually
 from tests.compat.pulsar.conftest import ClientOf, make_topic
 from tests.compat.pulsar.test_consumers import nothing_comes, numbers, send, take
 from tests.conftest import StartGateway, free_port
@@ -111,7 +112,8 @@ def test_a_broker_that_was_stopped_delivers_nothing_when_it_goes_on(
     messages = [consumer.receive(30_000) for _ in range(10)]
     for message in messages[:5]:
         consumer.acknowledge(message)
-    time.sleep(2)  # until it is stored, though nobody is told
+    # Until it is stored, though nobody is told.
+    assert eventually(lambda: _backlog(database_url, topic) == 5)
     start_gateway("--pulsar-listen", f"127.0.0.1:{ports[1]}", database_url=database_url)
     first.pause()
     try:
@@ -140,6 +142,13 @@ def test_a_broker_that_was_stopped_delivers_nothing_when_it_goes_on(
         found.append(message.data())
         each.acknowledge(message)
     assert found == [b"new"]
+
+
+def _backlog(database_url: str, topic: str) -> int | None:
+    query = "SELECT sum(backlog) FROM v_subscription_backlog WHERE topic = %s"
+    with psycopg.connect(database_url) as connection:
+        (found,) = connection.execute(query, [topic]).fetchone()  # type: ignore[misc]
+    return None if found is None else int(found)
 
 
 def test_a_broker_without_pulsar_came_first(

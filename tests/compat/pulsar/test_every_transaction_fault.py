@@ -36,7 +36,7 @@ def test_a_transaction_outlives_its_broker(
     found = consumer.take(6, acknowledge=False)
     kept, dropped = client.begin(), client.begin()
     # It ends by its time, whatever becomes of the broker.
-    forgotten = client.begin(ttl_ms=4_000)
+    forgotten = client.begin(ttl_ms=10_000)
     for place, transaction in enumerate((kept, dropped, forgotten)):
         producer.send(b"before %d" % place, transaction=transaction)
         consumer.acknowledge(found[place], transaction=transaction)
@@ -131,7 +131,7 @@ def test_of_two_brokers_one_coordinates_what_the_other_dispatches(
     assert (sorted(values(again)), consumer.nothing_comes(50)) == (numbers(2), True)
     committed.commit()
     assert values(consumer.take(1)) == [b"4"]
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     # The one is killed: the other coordinates what it had.
     open_one = begun_at(two, client, 0)
     producer.send(b"5", transaction=open_one)

@@ -156,7 +156,7 @@ def test_both_write_to_one_log(both: Both, client: pulsar.Client, topic: str) ->
 
 
 def test_kafka_finds_messages_by_time(both: Both, client: pulsar.Client, topic: str) -> None:
-    producer = client.create_producer(topic, batching_max_publish_delay_ms=50)
+    producer = client.create_producer(topic, batching_max_publish_delay_ms=60_000)
     receipts = Receipts()
     for number in range(10):
         producer.send_async(b"x", receipts, event_timestamp=4_000_000_000_000 + number)
