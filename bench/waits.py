@@ -17,6 +17,7 @@ ON_A_CORE = "(a core)"
 _ACTIVE = """
 SELECT coalesce(wait_event_type || ':' || wait_event, %s), count(*) FROM pg_stat_activity
 WHERE application_name = 'penstock' AND state = 'active' AND backend_type = 'client backend'
+  AND datname = current_database()
 GROUP BY 1
 """
 
@@ -25,8 +26,8 @@ def sampled(url: str, seconds: float, every_s: float = 0.01) -> tuple[Counter[st
     """How many active sessions were found at each wait event, and in how many samples."""
     found: Counter[str] = Counter()
     samples = 0
-    end = time.monotonic() + seconds
     with psycopg.connect(url, autocommit=True) as connection:
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             found.update(dict(connection.execute(_ACTIVE, [ON_A_CORE]).fetchall()))
             samples += 1

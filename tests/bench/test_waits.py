@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 
 import psycopg
 
 from bench.waits import ON_A_CORE, sampled, table
+
+WAITING = """
+SELECT FROM pg_locks JOIN pg_database AS d ON d.oid = database
+WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()
+"""
+
+
+def wait_until_it_waits(url: str) -> None:
+    deadline = time.monotonic() + 30
+    with psycopg.connect(url, autocommit=True) as connection:
+        while not connection.execute(WAITING).fetchall():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_a_session_of_a_broker_that_waits_for_a_lock_is_seen(database_url: str) -> None:
@@ -18,6 +32,7 @@ def test_a_session_of_a_broker_that_waits_for_a_lock_is_seen(database_url: str) 
         holder.execute("SELECT pg_advisory_lock(1)")
         wait = threading.Thread(target=waiter.execute, args=["SELECT pg_advisory_lock(1)"])
         wait.start()
+        wait_until_it_waits(database_url)
         found, samples = sampled(database_url, 0.5)
         holder.execute("SELECT pg_advisory_unlock(1)")
         wait.join()

@@ -141,7 +141,7 @@ def test_the_database_goes_away_while_records_are_sent(
     transactional: bool, with_database: Away, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An abort is not waited for for ever."""
-    monkeypatch.setattr(cli.produce, "_DELIVERY_TIMEOUT_MS", 3_000)
+    monkeypatch.setattr(cli.produce, "_DELIVERY_TIMEOUT_MS", 10_000)
     monkeypatch.setattr(cli.produce, "_END_WITHIN_S", 1.0)
     acknowledged = threading.Event()
     monkeypatch.setattr(cli.produce.Progress, "at", lambda _, count: count and acknowledged.set())
@@ -163,7 +163,8 @@ def test_the_database_goes_away_while_records_are_sent(
         assert said[1] == "Aborted: nothing is in t."
     else:
         assert said[0].startswith("Sent ")
-        assert said[0].endswith("; 1 record failed.")
+        # All that were on their way then: more than one where this process has stood still.
+        assert re.search(r"; [1-9]\d* records? failed\.$", said[0])
 
 
 @pytest.mark.parametrize("options", ["", "--timeout 1", "--group g", "--group g --timeout 1"])

@@ -537,6 +537,7 @@ def test_what_needs_a_controller_says_so_while_the_database_is_away(
     finally:
         server.stop()
     wait_for("heartbeat_failed", gateway)
+    wait_for("transactions_not_looked_at", gateway)
     time.sleep(2.5)  # looks for transactions: five
     assert gateway.log().count("transactions_not_looked_at") == 1
     for command in ("create", "delete"):

@@ -58,9 +58,9 @@ def topic(shell: Shell) -> str:
     return made(shell, 1)
 
 
-def made(shell: Shell, partitions: int) -> str:
+def made(shell: Shell, partitions: int, *options: str) -> str:
     name = f"lines-{uuid.uuid4().hex[:8]}"
-    assert shell.run("topics", "create", name, "--partitions", partitions)[0] == 0
+    assert shell.run("topics", "create", name, "--partitions", partitions, *options)[0] == 0
     return name
 
 
@@ -93,7 +93,8 @@ def test_keys_headers_timestamps_and_places(shell: Shell, topic: str) -> None:
 
 
 def test_json_goes_from_topic_to_topic(shell: Shell) -> None:
-    first, second = made(shell, 3), made(shell, 3)
+    kept = ("--config", "retention.ms=-1")  # also the one of long ago
+    first, second = made(shell, 3, *kept), made(shell, 3, *kept)
     raw = base64.b64encode(b"\x80\x81").decode()
     sent = [
         {"key": "a", "value": "ü", "headers": [{"key": "h", "value": "1"}], "partition": 2},

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from demo import sql
 
-LIMIT, BATCH, LATE = 2_000, 20, 60
+LIMIT, BATCH, LATE = 3_000, 20, 60
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -23,6 +23,7 @@ from tests.faults.history import NO_OFFSET, History, Outcome, RecordId
 from tests.faults.workers import Workers
 
 FINISH_WITHIN_S = 60.0
+SETTLED_WITHIN_S = 30.0
 IN_FLIGHT_MAX = 300
 """Records a producer has waiting before it pauses: enough to fill flushes, few enough to finish."""
 
@@ -90,6 +91,19 @@ class Load(Workers):
 
     def told(self) -> object:
         return self.history.errors()
+
+    def settled(self) -> int:
+        """How many records are acknowledged, once no more have been for a second: producers may
+        hear late of what was answered before a fault."""
+        deadline = time.monotonic() + SETTLED_WITHIN_S
+        count, since = self.history.count(Outcome.ACKNOWLEDGED), time.monotonic()
+        while time.monotonic() < since + 1:
+            time.sleep(0.02)
+            now = self.history.count(Outcome.ACKNOWLEDGED)
+            if now != count:
+                count, since = now, time.monotonic()
+            assert time.monotonic() < deadline, "records are acknowledged all the same"
+        return count
 
     def _burst(
         self, name: str, sequences: list[int], random_numbers: random.Random

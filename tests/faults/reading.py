@@ -189,7 +189,7 @@ def read_by_offset(
     )
     places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
     consumer.assign(places)
-    ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in places}
+    ends = {each.partition: _watermarks(consumer, each)[1] for each in places}
     found: dict[int, dict[int, bytes]] = {partition: {} for partition in range(partitions)}
     at_end: set[int] = set()
     deadline = time.monotonic() + READ_WITHIN_S

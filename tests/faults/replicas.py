@@ -51,7 +51,7 @@ class Replicas:
         """primary: with a cluster in it. is_synchronous: commits wait for the standby."""
         self.primary = EmbeddedPostgres(primary, settings=SETTINGS)
         self.standby = EmbeddedPostgres(standby, settings=SETTINGS)
-        self._is_synchronous = is_synchronous
+        self.is_synchronous = is_synchronous
 
     @property
     def url(self) -> str:
@@ -76,7 +76,7 @@ class Replicas:
         copy_of(self.primary, self.standby.data_dir)
         self.standby.start()
         with psycopg.connect(self.primary.url, autocommit=True) as connection:
-            if self._is_synchronous:
+            if self.is_synchronous:
                 # Not before: the copy must not wait for a standby of its own once it is promoted.
                 name = f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'"
                 connection.execute(name.encode())
@@ -85,7 +85,7 @@ class Replicas:
                 # By its end the checkpointer, which tells all sessions, has read the setting.
                 connection.execute("CHECKPOINT")
             ((end,),) = connection.execute("SELECT pg_current_wal_insert_lsn()")
-        state = "sync" if self._is_synchronous else "async"
+        state = "sync" if self.is_synchronous else "async"
         follows = (
             f"SELECT sync_state FROM pg_stat_replication WHERE application_name = '{STANDBY}'"
             f" AND flush_lsn >= '{end}'"

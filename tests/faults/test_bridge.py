@@ -44,6 +44,8 @@ DRAINED_WITHIN_S = 90.0
 TIMEOUT_MS = 8_000
 WAIT_S = 20.0
 SILENT_S = 8.0
+FIRST_WORD_S = 60.0
+"""A process has to start, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +114,15 @@ class BridgeLoad(Workers):
     def _listen(self, name: str, pipe: Connection) -> None:
         """Until the process is to be killed, or is silent: librdkafka waits for a group's
         coordinator that is gone for longer than it was told to (its issues 5456 and 5511)."""
-        for _ in range(self._chance.randrange(20, 60)):
+        for number in range(self._chance.randrange(20, 60)):
+            silent_since = time.monotonic()
+            while not pipe.poll(0.5):
+                if self._stop.is_set():
+                    return
+                if time.monotonic() - silent_since > (SILENT_S if number else FIRST_WORD_S):
+                    self.counts["silent"] += 1
+                    return
             if self._stop.is_set():
-                return
-            if not pipe.poll(SILENT_S):
-                self.counts["silent"] += 1
                 return
             try:
                 what = pipe.recv()
@@ -132,7 +138,7 @@ class BridgeLoad(Workers):
 
 
 def copy(job: Job, pipe: Connection) -> None:
-    """Copies until it is killed, and tells of each transaction how it ended."""
+    """Copies until it is killed; tells when it begins, and of each transaction how it ended."""
     logging.disable(logging.CRITICAL)
     chance = random.Random(job.seed)
     with contextlib.suppress(pulsar.PulsarException, KafkaException):
@@ -152,6 +158,7 @@ def copy(job: Job, pipe: Connection) -> None:
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=50,
         )
+        pipe.send("begun")
         while True:
             found = list(_some(consumer))
             pipe.send(_copy_some(job, producer, consumer, found, chance) if found else "idle")

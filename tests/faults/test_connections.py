@@ -139,9 +139,12 @@ def test_client_connections_cut_anywhere(
             load.wait_for_progress()
             proxy.cut_share = 0.03
             time.sleep(seconds)
+            deadline = time.monotonic() + 60
+            while proxy.cuts <= 5:  # on a busy machine little may have gone through so far
+                assert time.monotonic() < deadline, f"{proxy.cuts} cuts"
+                time.sleep(0.05)
             proxy.cut_share = 0.0
             load.wait_for_progress()
-        assert proxy.cuts > 5
         verify(load.history, gateway, server.url, "load")
 
 
@@ -193,13 +196,12 @@ def test_only_the_poisonous_batch_is_refused(
         value = POISON + b"." * (size - len(POISON))
         refused = 0
         end = time.monotonic() + seconds / 2
-        while time.monotonic() < end:
+        while time.monotonic() < end or refused < 3:
             error = produce_once(gateway.bootstrap, value, retries=0)
             assert error is not None
             assert error.code() == KafkaError.UNKNOWN, error
             refused += 1
         load.wait_for_progress()
-    assert refused > 2
     assert load.history.errors() == {}, "nobody else was told of it"
     verify(load.history, gateway, server.url, "load")
 
@@ -222,8 +224,7 @@ def test_a_partition_that_another_session_holds_stops_nobody_else(
                 "SELECT FROM topic_partition JOIN topic USING (topic_id) WHERE name = 'held'"
                 " FOR UPDATE OF topic_partition"
             )
-            time.sleep(0.1)
-            acknowledged = held.history.count(Outcome.ACKNOWLEDGED)
+            acknowledged = held.settled()
             others.wait_for_progress(within_s=30)
             others.wait_for_progress(within_s=30)
             time.sleep(seconds / 2)

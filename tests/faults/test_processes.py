@@ -164,8 +164,7 @@ def test_database_server_killed_and_away_for_a_while(
         rounds = 0
         while time_left() or rounds < 2:
             server.kill()
-            time.sleep(0.1)  # answers that were on their way when it died
-            acknowledged = load.history.count(Outcome.ACKNOWLEDGED)
+            acknowledged = load.settled()  # with the answers that were on their way when it died
             time.sleep(chance.uniform(0.3, 1.5))
             assert load.history.count(Outcome.ACKNOWLEDGED) == acknowledged
             server.start()

@@ -38,6 +38,7 @@ OTHER = "other-partition-0"
 SUBSCRIPTION = Place("s", 0)
 TTL_MS = 120_000
 WITHIN_S = 40.0
+PATIENT_S = WITHIN_S / 2  # so that who may ask again can do so once
 NEW_TXN = CommandNewTxn(tc_id=3, txn_ttl_seconds=TTL_MS)
 FORGOTTEN_FAST = ("--override", "penstock.broker.session.timeout.ms=2000")
 
@@ -45,7 +46,8 @@ Txn = dict[str, int]
 
 
 class Client:
-    """One connection with a producer and a consumer, made anew where it is lost.
+    """One connection with a producer and a consumer, made anew where it is lost. Whatever is silent
+    or slow is waited for: not every caller can ask again.
 
     ports: of brokers, by which the topic and the coordinators are looked up. delivered: everything
     that came, in order, by any of the connections.
@@ -100,7 +102,7 @@ class Client:
 
     async def _link(self, port: int) -> Link:
         if port not in self._links or self._links[port].is_over:
-            self._links[port] = await Link.to(port)
+            self._links[port] = await Link.to(port, PATIENT_S, PATIENT_S)
         return self._links[port]
 
     async def told(self, message: Any, coordinator: int = 3) -> Any:

@@ -4,6 +4,7 @@ end, once, and no broker ends or holds up others' appends meanwhile."""
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -89,13 +90,17 @@ class Delivering:
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-        self.slowest_s = 0.0
+        self.took_s: list[float] = []
 
     def once(self) -> None:
         began = time.monotonic()
         self._producer.produce("beside", b"x")
         assert self._producer.flush(30) == 0
-        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+        self.took_s.append(time.monotonic() - began)
+
+    @property
+    def slowest_s(self) -> float:
+        return max(self.took_s, default=0.0)
 
 
 def watch(
@@ -134,10 +139,12 @@ def test_a_long_backlog(server: EmbeddedPostgres, start_gateway: StartGateway) -
     took = time.monotonic() - began
     print(  # noqa: T201 - measured
         f"{WAITING / took:.0f} records/s, {before:.0f} to {most:.0f} MiB,"
-        f" a producer's slowest {beside.slowest_s * 1000:.0f} ms"
+        f" a producer's slowest {beside.slowest_s * 1000:.0f} ms of {len(beside.took_s)}"
     )
     assert most < before + 150
-    assert beside.slowest_s < 5
+    # All of it is published within a second, and this process may have stood still.
+    assert len(beside.took_s) >= 3, "it had to wait for the backlog"
+    assert statistics.median(beside.took_s) < 1
     wait_until_published(server.url)
     if not ARE_ALL_RUN:
         verify(gateway, WAITING)

@@ -82,10 +82,10 @@ def stop_in_a_backlog(server: EmbeddedPostgres, start_gateway: StartGateway) -> 
     with psycopg.connect(server.url, autocommit=True) as psql:
         psql.execute(
             "CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql"
-            " AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$"
+            " AS $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$"
         )
         psql.execute(
-            f"CREATE TRIGGER slow BEFORE UPDATE ON {slowed} FOR EACH ROW EXECUTE FUNCTION hold_up()"
+            f"CREATE TRIGGER slow BEFORE INSERT ON {slowed} FOR EACH ROW EXECUTE FUNCTION hold_up()"
         )
         gateway = start_gateway(database_url=server.url, wait=False)
         wait_until(lambda: query(server.url, target) not in ([(None,)], []))

@@ -193,9 +193,9 @@ def test_an_end_that_lay_in_a_stopped_broker_ends_no_later_transaction(
 ) -> None:
     """V1 keeps the epoch, so it looks like the end of the transaction that has begun since."""
     with EmbeddedPostgres(migrated_dir) as server:
-        first, second = (
-            start_gateway(*BROKERS_FORGOTTEN_FAST, database_url=server.url) for _ in range(2)
-        )
+        first = start_gateway(*BROKERS_FORGOTTEN_FAST, database_url=server.url)
+        # That one is not to be forgotten where it stands still for a moment.
+        second = start_gateway(database_url=server.url)
         create_topic(first.bootstrap, "load")
         here, there = Wire(first), Wire(second)
         made = here.ask(

@@ -130,14 +130,18 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_topic(session_admin: AdminClient, topic_name: str) -> MakeTopic:
-    """Creates topics in the session's gateway: `make_topic(partitions=4)`."""
+    """Creates topics in the session's gateway: `make_topic(partitions=4)`.
+
+    They keep what is older than a week: records of long ago are not deleted under a test.
+    """
     count = 0
 
     def make(partitions: int = 1, config: dict[str, str] | None = None) -> str:
         nonlocal count
         count += 1
         name = f"{topic_name}-{count}"
-        new = NewTopic(name, num_partitions=partitions, config=config or {}, replication_factor=1)
+        settings = {"retention.ms": "-1", **(config or {})}
+        new = NewTopic(name, num_partitions=partitions, config=settings, replication_factor=1)
         session_admin.create_topics([new])[name].result(20)
         return name
 
