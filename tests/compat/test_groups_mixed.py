@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupType, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.compat import confluent
@@ -38,14 +38,27 @@ def send(group: Group, start: int, count: int = 40) -> set[bytes]:
     return set(values)
 
 
-def swap_one_by_one(group: Group, new: dict[str, Any]) -> None:
+def settle(admin: AdminClient, group: Group) -> None:
+    """Until everybody owns what he is to own, and nobody is about to join again: the commit of one
+    that leaves then may be refused, as one of the generation before."""
+    group.wait_stable()
+
+    def state() -> ConsumerGroupState:
+        [described] = admin.describe_consumer_groups([group.name]).values()
+        return ConsumerGroupState(described.result(WAIT).state)
+
+    eventually(lambda: state() is ConsumerGroupState.STABLE)
+
+
+def swap_one_by_one(admin: AdminClient, group: Group, new: dict[str, Any]) -> None:
     """Each member leaves and another takes its place; all read meanwhile, nothing twice."""
+    settle(admin, group)
     sent = send(group, 0)
     for number, old in enumerate(list(group.members), start=1):
         eventually(lambda: group.read().keys() == sent)
         group.leave(old)  # and commits what it has
         group.join(new)
-        group.wait_stable()
+        settle(admin, group)
         sent.update(send(group, number * 40))
     eventually(lambda: group.read().keys() == sent)
     assert group.read_twice() == {}
@@ -69,7 +82,7 @@ def test_a_classic_group_is_upgraded_member_by_member(
             group.wait_stable()
     group.wait_stable()
     assert group_type(session_admin, group) is ConsumerGroupType.CLASSIC
-    swap_one_by_one(group, new)
+    swap_one_by_one(session_admin, group, new)
     assert group_type(session_admin, group) is ConsumerGroupType.CONSUMER
 
 
@@ -83,7 +96,7 @@ def test_a_consumer_group_is_downgraded_member_by_member(
         group.join(old)
     group.wait_stable()
     assert group_type(session_admin, group) is ConsumerGroupType.CONSUMER
-    swap_one_by_one(group, new)
+    swap_one_by_one(session_admin, group, new)
     assert group_type(session_admin, group) is ConsumerGroupType.CLASSIC
 
 
