@@ -79,8 +79,7 @@ def test_topics_and_groups_of_a_test_are_gone_after_it() -> None:
             consumer = KafkaConsumer(
                 topic, bootstrap_servers=running.bootstrap_servers, group_id="readers"
             )
-            while not consumer.assignment():
-                consumer.poll(200)
+            consumer.poll(1000)
             consumer.commit()
             consumer.close()
             with Connection(running.bootstrap_servers) as connection:
