@@ -135,28 +135,37 @@ _TOPIC_PAGES: Final = {
 (SEE_QUOTAS,) = REQUIREMENTS["DescribeClientQuotas"]
 (CHANGE_QUOTAS,) = REQUIREMENTS["AlterClientQuotas"]
 SEE_TOKEN, SEE_TOKENS_OF = REQUIREMENTS["DescribeDelegationToken"]
-_TABS: Final = (SEE_ACLS, SEE_USERS, SEE_QUOTAS)
-"""What decides which of these pages are offered on each."""
+
+
+def _offered(requirement: Requirement, what: str) -> Requirement:
+    return Requirement(requirement.rights, f"whether {what} are offered", Without.LEFT_OUT, None)
+
+
+OFFER_ACLS: Final = _offered(SEE_ACLS, "ACLs")
+OFFER_USERS: Final = _offered(SEE_USERS, "users")
+OFFER_QUOTAS: Final = _offered(SEE_QUOTAS, "quotas")
+_TABS: Final = (OFFER_ACLS, OFFER_USERS, OFFER_QUOTAS)
+"""Which of these pages are offered on each, and what the first tells of them."""
 _SECURITY_PAGES: Final = {
     "GET /security": _TABS,
-    "GET /security/users": (*_TABS, CHANGE_USERS),
+    "GET /security/users": (*_TABS, SEE_USERS, CHANGE_USERS),
     "GET /security/users/set": (CHANGE_USERS,),
     "POST /security/users/set": (CHANGE_USERS,),
     "GET /security/users/delete": (CHANGE_USERS,),
     "POST /security/users/delete": (CHANGE_USERS,),
     "GET /security/tokens": (*_TABS, SEE_TOKEN, SEE_TOKENS_OF),
-    "GET /security/acls": (*_TABS, CREATE_ACLS, DELETE_ACLS),
+    "GET /security/acls": (*_TABS, SEE_ACLS, CREATE_ACLS, DELETE_ACLS),
     "GET /security/acls/create": (CREATE_ACLS,),
     "POST /security/acls/create": (CREATE_ACLS,),
     "GET /security/acls/delete": (DELETE_ACLS,),
     "POST /security/acls/delete": (DELETE_ACLS,),
-    "GET /security/quotas": (*_TABS, CHANGE_QUOTAS),
+    "GET /security/quotas": (*_TABS, SEE_QUOTAS, CHANGE_QUOTAS),
     "GET /security/quotas/set": (CHANGE_QUOTAS,),
     "POST /security/quotas/set": (CHANGE_QUOTAS,),
     "GET /security/quotas/remove": (CHANGE_QUOTAS,),
     "POST /security/quotas/remove": (CHANGE_QUOTAS,),
-    "GET /security/may": _TABS,
-    "GET /security/why": _TABS,
+    "GET /security/may": (*_TABS, SEE_ACLS),
+    "GET /security/why": (*_TABS, SEE_ACLS),
 }
 
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {

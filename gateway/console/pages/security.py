@@ -21,6 +21,9 @@ from core.security.page_operations import (
     CHANGE_USERS,
     CREATE_ACLS,
     DELETE_ACLS,
+    OFFER_ACLS,
+    OFFER_QUOTAS,
+    OFFER_USERS,
     SEE_ACLS,
     SEE_QUOTAS,
     SEE_TOKEN,
@@ -60,14 +63,14 @@ _ANY_HOST: Final = "*"
 _PULSAR: Final = "Pulsar"
 _TABS: Final = (
     ("/security", "Summary", None),
-    ("/security/users", "Users", SEE_USERS),
+    ("/security/users", "Users", OFFER_USERS),
     ("/security/tokens", "Tokens", None),
-    ("/security/acls", "ACLs", SEE_ACLS),
-    ("/security/quotas", "Quotas", SEE_QUOTAS),
-    ("/security/may", "Who may do what", SEE_ACLS),
-    ("/security/why", "Why refused?", SEE_ACLS),
+    ("/security/acls", "ACLs", OFFER_ACLS),
+    ("/security/quotas", "Quotas", OFFER_QUOTAS),
+    ("/security/may", "Who may do what", OFFER_ACLS),
+    ("/security/why", "Why refused?", OFFER_ACLS),
 )
-"""Address, name, and what is asked of whoever opens it; None: what it shows is up to his rights."""
+"""Address, name, and what it takes to be offered it; None: what it shows is up to one's rights."""
 
 
 class Asked(NamedTuple):
@@ -83,9 +86,9 @@ class Asked(NamedTuple):
 async def security(visit: Visit) -> Page:
     """What is on, and what there is."""
     runtime, configs = visit.runtime, visit.runtime.configs
-    acls = await _acls(visit) if visit.may(SEE_ACLS) and runtime.acls.is_on else None
-    users = await runtime.users.describe(None) if visit.may(SEE_USERS) else None
-    quotas = await _quotas(visit) if visit.may(SEE_QUOTAS) else None
+    acls = await _acls(visit) if visit.may(OFFER_ACLS) and runtime.acls.is_on else None
+    users = await runtime.users.describe(None) if visit.may(OFFER_USERS) else None
+    quotas = await _quotas(visit) if visit.may(OFFER_QUOTAS) else None
     roles = configs.broker_list("superUserRoles")
     super_users = [configs.broker_text("super.users"), *(f"User:{each}" for each in roles)]
     return _tab(
@@ -95,7 +98,7 @@ async def security(visit: Visit) -> Page:
             "methods": runtime.authentication.methods,
             "is_on": runtime.acls.is_on,
             "no_authorizer": NO_AUTHORIZER,
-            "super_users": "; ".join(filter(None, super_users)) if visit.may(SEE_ACLS) else None,
+            "super_users": "; ".join(filter(None, super_users)) if visit.may(OFFER_ACLS) else None,
             "allows_everyone": configs.broker_bool("allow.everyone.if.no.acl.found"),
             "has_tokens": runtime.delegation_tokens.is_on,
             "acls": acls,
